@@ -1,0 +1,50 @@
+"""What happened to a task's rows between their source and the splits, and what guessing scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The counts of one task, kept with it so that no table has to guess them."""
+
+    source: str
+    """Where the rows came from: a folder, the hub, the generator, the user."""
+    rows_in: int
+    """Rows the source gave."""
+    duplicates: int
+    """Rows dropped because the same prompt with the same answers came before."""
+    ties: int
+    """Rows dropped because the right and the wrong word start with the same token."""
+    multi_token_targets: int
+    """Rows whose right word is more than one token, of which only the first is scored."""
+    collisions: int
+    """Answers of a relation merged with another because they start with the same token."""
+    ambiguous: int
+    """Prompts that come with more than one right answer."""
+    unfit_words: int
+    """Infill words left out because the tokenizer splits them (names of IOI)."""
+    correct: int | None
+    """Rows the full model answers correctly, where only those are used; else None."""
+    uncorrupted: int
+    """Rows used that have no counterpart of their length and are their own corrupted prompt."""
+    rows_used: int
+    """Rows in the three splits."""
+    n_labels: int
+    """Size of the label set; guessing scores one in so many."""
+    majority_in: float
+    """Share of the most frequent class before the model was asked anything."""
+    majority: float
+    """Share of the most frequent class among the rows used: what one fixed answer scores."""
+    tokens_min: int
+    """Shortest prompt used, BOS included."""
+    tokens_mean: float
+    """Mean prompt length, BOS included."""
+    tokens_max: int
+    """Longest prompt used, BOS included."""
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of an even guess over the label set, 1/K."""
+        return 1 / self.n_labels
