@@ -15,7 +15,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from discogp_lib.model import MaskedTransformer
-
     from discogp_lib.tasks.audit import Audit
 
 
@@ -128,9 +127,7 @@ class Task:
         return task_from_pairs(name, prompts, targets, foils, model, seed=seed)
 
     @classmethod
-    def from_jsonl(
-        cls, path: str | Path, model: MaskedTransformer, *, seed: int = 0
-    ) -> Task:
+    def from_jsonl(cls, path: str | Path, model: MaskedTransformer, *, seed: int = 0) -> Task:
         """A task of one's own from a file with one JSON object per line.
 
         Each line has the fields `prompt`, `target` and `foil`, and may have `corrupted` (the
@@ -143,9 +140,7 @@ class Task:
 
 
 def identity(
-    splits: Sequence[Split],
-    group_names: Sequence[str],
-    label_words: Sequence[str] | None,
+    splits: Sequence[Split], group_names: Sequence[str], label_words: Sequence[str] | None
 ) -> str:
     """The SHA-256 of a task's contents, the same on every platform."""
     digest = hashlib.sha256()
