@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from discogp_lib.model import MaskedTransformer
 
 
 @dataclass(frozen=True)
@@ -48,3 +55,37 @@ class Audit:
     def chance(self) -> float:
         """Accuracy of an even guess over the label set, 1/K."""
         return 1 / self.n_labels
+
+
+def audit_table(
+    model: MaskedTransformer, names: Sequence[str], *, seed: int = 0, max_rows: int = 400
+) -> pd.DataFrame:
+    """One line per task: the counts, what guessing scores, what the full model scores.
+
+    `accuracy` is the full model's on test. The last four columns score at most `max_rows` rows of
+    the source, evenly spaced and before any filter: `first_token` and `whole_word` on the rows
+    without a tie, `whole_word_all` on all of them, `rows_scored` how many these are.
+    """
+    from discogp_lib.evaluate import label_logits
+    from discogp_lib.tasks.load import load_task, task_rows
+    from discogp_lib.tasks.words import score_words
+
+    lines = []
+    for name in names:
+        task = load_task(name, model, seed=seed)
+        right = label_logits(model, task.test).argmax(dim=1).cpu() == task.test.targets
+        scores = score_words(task_rows(name, model, seed=seed).rows, model, max_rows=max_rows)
+        audit = task.audit
+        lines.append(
+            {
+                "task": task.short_name,
+                **{field: getattr(audit, field) for field in Audit.__dataclass_fields__},
+                "chance": audit.chance,
+                "accuracy": right.double().mean().item(),
+                "first_token": scores.first_token,
+                "whole_word": scores.whole_word,
+                "whole_word_all": scores.whole_word_all,
+                "rows_scored": scores.rows,
+            }
+        )
+    return pd.DataFrame(lines).astype({"correct": "Int64"})

@@ -11,13 +11,13 @@ def corrupted_prompts(encoded: Sequence[EncodedRow]) -> tuple[list[tuple[int, ..
     """Each row's corrupted prompt as tokens, and whether it has one.
 
     A row's own corrupted prompt is taken where it has as many tokens as the clean one. Otherwise
-    the counterpart is the prompt of another row: from the same template, of another class (of
-    another answer where there is one class only) and exactly as long; among these the one with
-    most tokens in common, place by place, then the nearest in the list. A row for which there is
-    none keeps its own prompt, so that interchange ablation changes nothing on it: such rows are
-    counted in the audit.
+    the counterpart is another prompt: from the same template, of another class (another first
+    token of the answer in relations and where there is one class only) and exactly as long; among
+    these the one with most tokens in common, place by place, then the nearest in the list.
+    A row for which there is none keeps its own prompt, so that interchange ablation changes
+    nothing on it: such rows are counted in the audit.
     """
-    one_class = len({item.row.group for item in encoded}) == 1
+    by_answer = not encoded[0].foil or len({item.row.group for item in encoded}) == 1
     buckets: dict[tuple[int, str], list[int]] = {}
     for index, item in enumerate(encoded):
         buckets.setdefault((len(item.prompt), item.row.template), []).append(index)
@@ -25,18 +25,18 @@ def corrupted_prompts(encoded: Sequence[EncodedRow]) -> tuple[list[tuple[int, ..
     found = [False] * len(encoded)
     for members in buckets.values():
         tokens = np.array([encoded[i].prompt for i in members])
-        kinds = [encoded[i].row.target if one_class else encoded[i].row.group for i in members]
-        kind_ids = np.unique(kinds, return_inverse=True)[1]
+        kinds = [encoded[i].target[0] if by_answer else encoded[i].row.group for i in members]
+        kind_ids = np.unique(np.array(kinds), return_inverse=True)[1]
         for place, index in enumerate(members):
             own = encoded[index].corrupted
             if len(own) == len(encoded[index].prompt):
                 chosen[index], found[index] = own, True
                 continue
-            others = np.flatnonzero(kind_ids != kind_ids[place])
+            common = (tokens == tokens[place]).sum(axis=1)
+            others = np.flatnonzero((kind_ids != kind_ids[place]) & (common < tokens.shape[1]))
             if len(others) == 0:
                 continue
-            common = (tokens[others] == tokens[place]).sum(axis=1)
             distance = np.abs(np.array(members)[others] - index)
-            best = others[np.lexsort((distance, -common))[0]]
+            best = others[np.lexsort((distance, -common[others]))[0]]
             chosen[index], found[index] = encoded[members[best]].prompt, True
     return chosen, found

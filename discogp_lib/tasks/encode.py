@@ -61,8 +61,8 @@ def encode_rows(rows: Sequence[Row], model: MaskedTransformer) -> list[EncodedRo
         size = len(prompt)
         if target[:size] != prompt or foil[:size] != prompt:
             raise TaskError(
-                f"The tokenizer of {model.name!r} joins the answer to the prompt {row.prompt!r}, so "
-                "the answer does not start a token of its own; use a model whose words start "
+                f"The tokenizer of {model.name!r} joins the answer to the prompt {row.prompt!r}, "
+                "so it does not start a token of its own; use a model whose words start "
                 "with their space."
             )
         encoded.append(
@@ -78,12 +78,21 @@ def encode_rows(rows: Sequence[Row], model: MaskedTransformer) -> list[EncodedRo
     return encoded
 
 
+def unknown_word(row: Row, model: MaskedTransformer) -> str:
+    """The first word of a row for which the tokenizer has no token."""
+    words = f"{row.prompt}{row.target}{row.foil or ''} {row.corrupted}".split()
+    tokens = tokenize(words, model)
+    return next(
+        w for w, ids in zip(words, tokens, strict=True) if model.tokenizer.unk_token_id in ids
+    )
+
+
 def refuse_unknown(name: str, encoded: Sequence[EncodedRow], model: MaskedTransformer) -> None:
     """Say so when the tokenizer has no token for words of the task."""
     unknown = [item.row for item in encoded if item.unknown]
     if unknown:
         raise TaskError(
-            f"The tokenizer of {model.name!r} does not know all words of task {name!r} "
-            f"({len(unknown)} of {len(encoded)} prompts, the first is {unknown[0].prompt!r}); "
+            f"The tokenizer of {model.name!r} does not know all words of task {name!r} (first "
+            f"{unknown_word(unknown[0], model)!r}; {len(unknown)} of {len(encoded)} prompts); "
             "use a model trained on such text, or dgp.load_model('mini') for generated prompts."
         )

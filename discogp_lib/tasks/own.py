@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from discogp_lib.errors import TaskError
 from discogp_lib.tasks.base import Row, Task
 from discogp_lib.tasks.build import MINIMUM_ROWS, build_task
-from discogp_lib.tasks.encode import encode_rows
+from discogp_lib.tasks.encode import encode_rows, unknown_word
 
 if TYPE_CHECKING:
     from discogp_lib.model import MaskedTransformer
@@ -46,7 +46,7 @@ def task_from_pairs(
         )
     ]
     rows, problems = _rows(records)
-    return _build(name, f"task {name!r}", "row", rows, problems, model, seed)
+    return _build(name, f"Task {name!r}", "row", rows, problems, model, seed)
 
 
 def task_from_jsonl(path: str | Path, model: MaskedTransformer, *, seed: int = 0) -> Task:
@@ -54,7 +54,9 @@ def task_from_jsonl(path: str | Path, model: MaskedTransformer, *, seed: int = 0
     path = Path(path)
     records, problems = _records(path)
     rows, more = _rows(records)
-    return _build(path.stem, path.name, "line", rows, problems + more, model, seed)
+    return _build(
+        path.stem, f"The task file {str(path)!r}", "line", rows, problems + more, model, seed
+    )
 
 
 def _records(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], Problems]:
@@ -128,7 +130,8 @@ def _token_problems(rows: Numbered, model: MaskedTransformer) -> Problems:
     problems: Problems = []
     for (number, row), item in zip(rows, encode_rows([r for _, r in rows], model), strict=True):
         if item.unknown:
-            problems.append((number, f"a word the tokenizer of {model.name!r} does not know"))
+            word = unknown_word(row, model)
+            problems.append((number, f"the tokenizer of {model.name!r} does not know {word!r}"))
             continue
         for field, tokens in (("target", item.target), ("foil", item.foil)):
             if len(tokens) > 1:
@@ -159,11 +162,11 @@ def _build(
         told = "; ".join(f"{unit} {number}: {problem}" for number, problem in problems[:SHOWN])
         rest = len(problems) - SHOWN
         more = f"; and {rest} more" if rest > 0 else ""
-        raise TaskError(f"{where[0].upper()}{where[1:]} is not right at {told}{more}.")
+        raise TaskError(f"{where} is not right at {told}{more}.")
     distinct = len({(row.prompt, row.target, row.foil) for _, row in rows})
     if distinct < MINIMUM_ROWS:
         raise TaskError(
-            f"{where[0].upper()}{where[1:]} has {distinct} distinct rows, and a task needs "
+            f"{where} has {distinct} distinct rows, and a task needs "
             f"{MINIMUM_ROWS} at least; add some."
         )
     return build_task(name, name, [row for _, row in rows], model, source="own", seed=seed)

@@ -49,19 +49,13 @@ def _quotas(available: int, sizes: Sequence[int]) -> list[int]:
     by_remainder = sorted(range(len(sizes)), key=lambda i: -(used * sizes[i] % wanted))
     for i in by_remainder[: used - sum(quotas)]:
         quotas[i] += 1
-    return [*quotas, available - used]
+    return _one_each([*quotas, available - used], [size > 0 for size in sizes])
 
 
 def _deal(members: int, quotas: Sequence[int], dealt: Sequence[int]) -> list[int]:
     """How many of a class's members each part gets, given what earlier classes got."""
     total = sum(quotas)
     counts = [members * quota // total for quota in quotas]
-    wanting = [i for i, quota in enumerate(quotas[:3]) if quota and not counts[i]]
-    if members >= sum(quota > 0 for quota in quotas[:3]):
-        for i in wanting:
-            counts[i] = 1
-    while sum(counts) > members:
-        counts[max(range(len(counts)), key=lambda i: counts[i])] -= 1
     reached = sum(dealt) + members
     while sum(counts) < members:
         behind = [
@@ -69,4 +63,16 @@ def _deal(members: int, quotas: Sequence[int], dealt: Sequence[int]) -> list[int
             for quota, before, now in zip(quotas, dealt, counts, strict=True)
         ]
         counts[max(range(len(counts)), key=lambda i: behind[i])] += 1
+    return _one_each(counts, [quota > 0 for quota in quotas[:3]])
+
+
+def _one_each(counts: list[int], wanted: Sequence[bool]) -> list[int]:
+    """The counts with one at least for every wanted part, taken from where most is to spare."""
+    needed = [int(i < len(wanted) and wanted[i]) for i in range(len(counts))]
+    if sum(counts) >= sum(needed):
+        for i in range(len(counts)):
+            if counts[i] < needed[i]:
+                spare = [count - need for count, need in zip(counts, needed, strict=True)]
+                counts[spare.index(max(spare))] -= 1
+                counts[i] += 1
     return counts
