@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PAIR_SIZES = (400, 200, 400)
 """Most rows of train, dev and test for BLiMP (1,000 rows a paradigm) and IOI."""
+GENERATED = "generated"
+"""The source of the mini model's tasks."""
 IOI_DRAWN = 2000
 """Distinct IOI prompts drawn, twice what the splits take, so that one order alone suffices."""
 
@@ -90,7 +92,7 @@ def task_rows(name: str, model: MaskedTransformer, *, seed: int = 0) -> RowSet:
     if model.name == "mini":
         from discogp_lib.tasks import mini
 
-        return RowSet(mini.rows(name), "generated")
+        return RowSet(mini.rows(name), GENERATED)
     kind, _, part = name.partition("/")
     if kind == "blimp":
         return RowSet(*blimp_rows(part))

@@ -16,7 +16,7 @@ def pararel_rows(relation: str) -> tuple[list[Row], str]:
     pairs, source = pararel_pairs(relation)
     question = cut_pattern(pararel_pattern(relation))
     rows = [
-        Row(question.replace("[X]", subject), f" {answer}", None, "", answer)
+        Row(question.replace("[X]", subject), f" {answer}", None, "", answer, question)
         for subject, answer in pairs
     ]
     return rows, source

@@ -110,7 +110,7 @@ def blimp_pairs(paradigm: str) -> tuple[list[tuple[str, str]], str]:
 
 def _hub_records(paradigm: str) -> list[dict[str, Any]]:
     try:
-        import datasets  # type: ignore[import-untyped]
+        import datasets
 
         table = datasets.load_dataset(
             BLIMP_REPOSITORY, paradigm, revision=BLIMP_REVISION, split="train"

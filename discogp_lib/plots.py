@@ -1,0 +1,57 @@
+"""Drawing tidy tables, never computing: each function takes a DataFrame and returns a Figure."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from discogp_lib.paths import FIGURES, PACKAGE, atomic_path
+
+STYLE = PACKAGE / "discogp.mplstyle"
+COLUMN, PAGE = 3.3, 6.9
+"""Widths in inches of a column and of a page."""
+
+
+def save_figure(
+    figure: Figure, data: pd.DataFrame, profile: str, name: str, *, figures: Path = FIGURES
+) -> Path:
+    """Write `name`.png, .svg and the .csv behind them; returns the path of the PNG."""
+    folder = figures / profile
+    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+        with atomic_path(folder / f"{name}.{suffix}") as temporary, plt.style.context(STYLE):
+            figure.savefig(temporary, format=suffix, metadata=metadata)
+    with atomic_path(folder / f"{name}.csv") as temporary:
+        data.to_csv(temporary, index=False, float_format="%.6g", lineterminator="\n")
+    return folder / f"{name}.png"
+
+
+def label_priors(table: pd.DataFrame) -> Figure:
+    """What guessing scores on each task, against the level the paper calls random.
+
+    Columns: `task`, `chance` (1/K), `majority` (one fixed answer), `paper_random`.
+    """
+    with plt.style.context(STYLE):
+        figure, axes = plt.subplots(figsize=(COLUMN, 0.6 + 0.19 * len(table)))
+        rows = range(len(table))
+        axes.hlines(rows, table["chance"], table["majority"], color="0.75", linewidth=1, zorder=1)
+        axes.scatter(table["majority"], rows, color="C1", zorder=3, label="one fixed answer")
+        axes.scatter(
+            table["chance"],
+            rows,
+            facecolor="white",
+            edgecolor="C0",
+            zorder=2,
+            label="even guess, 1/K",
+        )
+        axes.scatter(
+            table["paper_random"], rows, marker="|", s=60, color="black", label="paper's random"
+        )
+        axes.set_yticks(rows, table["task"])
+        axes.invert_yaxis()
+        axes.set_xlim(-0.02, 1)
+        axes.set_xlabel("accuracy without reading the prompt")
+        axes.grid(axis="x")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1), ncols=3, columnspacing=0.8)
+        plt.close(figure)
+    return figure

@@ -1,0 +1,98 @@
+"""The paper's three tables of data, made again from what the tasks really hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from discogp_lib.tasks.ioi import OBJECTS, PAPER_NAMES, PLACES, TEMPLATES
+from discogp_lib.tasks.load import GENERATED, task_rows
+from discogp_lib.tasks.names import RELATIONS, SHORT_NAMES
+from discogp_lib.tasks.sources import ioi_names
+
+if TYPE_CHECKING:
+    from discogp_lib.model import MaskedTransformer
+
+PAPER_QUERIES = dict(
+    zip(RELATIONS, (977, 645, 967, 982, 429, 964, 975, 877, 881, 909, 234, 703), strict=True)
+)
+"""The number of queries per relation in the paper's table, 9,543 in all."""
+
+PAPER_RANDOM = {"pararel": 0.0, "ioi": 0.5, "blimp": 0.5}
+"""What the caption of the paper's main table calls random performance: "close to 0 %" for facts."""
+
+
+def overview_table(model: MaskedTransformer, names: Sequence[str]) -> pd.DataFrame:
+    """One example of each task: a prompt, the right and the wrong answer.
+
+    A real fact is shown by its question alone, because its subjects are not ours to pass on.
+    """
+    lines = []
+    for name in names:
+        found = task_rows(name, model)
+        row = found.rows[0]
+        ours = row.foil is not None or found.source == GENERATED
+        lines.append(
+            {
+                "task": SHORT_NAMES[name],
+                "name": name,
+                "example prompt": row.prompt if ours else row.template,
+                "correct": row.target.strip() if ours else "its one answer",
+                "incorrect": "any other answer" if row.foil is None else row.foil.strip(),
+                "rows": len(found.rows),
+                "source": found.source,
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def ioi_templates_table() -> pd.DataFrame:
+    """The fifteen IOI templates in the order BABA, [A] at the end being the answer."""
+    return pd.DataFrame({"number": range(1, len(TEMPLATES) + 1), "template": TEMPLATES})
+
+
+def ioi_words_table() -> pd.DataFrame:
+    """The words that fill the IOI templates, with the paper's counts beside ours."""
+    names = (ioi_names() or (list(PAPER_NAMES), ""))[0]
+    lines = [
+        ("[A] and [B]", len(names), 99, names),
+        ("[PLACE]", len(PLACES), 8, PLACES),
+        ("[OBJECT]", len(OBJECTS), 8, OBJECTS),
+    ]
+    return pd.DataFrame(
+        [(slot, ours, papers, ", ".join(words)) for slot, ours, papers, words in lines],
+        columns=["placeholder", "words", "words in the original list", "candidates"],
+    )
+
+
+def relations_table(model: MaskedTransformer, relations: Sequence[str] = ()) -> pd.DataFrame:
+    """The relations: the question, our number of queries beside the paper's, the answers."""
+    lines = []
+    for relation in relations or RELATIONS:
+        rows = task_rows(f"pararel/{relation}", model).rows
+        lines.append(
+            {
+                "relation": relation,
+                "meaning": RELATIONS[relation],
+                "queries": len(rows),
+                "queries in the paper": PAPER_QUERIES[relation],
+                "answers": len({row.target for row in rows}),
+                "questions": len({row.template for row in rows}),
+                "first question": rows[0].template,
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def prior_table(audit: pd.DataFrame) -> pd.DataFrame:
+    """What three ways of not knowing score, from an audit table: the figure of label priors.
+
+    `chance` guesses evenly over the label set, `majority` always gives the most frequent class,
+    `paper_random` is the level the paper compares with.
+    """
+    kinds = {short: name.partition("/")[0] for name, short in SHORT_NAMES.items()}
+    table = audit[["task", "chance", "majority"]].copy()
+    table["paper_random"] = [PAPER_RANDOM[kinds[task]] for task in table["task"]]
+    return table
