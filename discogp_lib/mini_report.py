@@ -145,7 +145,7 @@ else: it speaks only the sentences of its own grammar.
 
 | | |
 |---|---|
-| architecture | GPT-2 (`GPT2LMHeadModel`), {layers} layers x {heads} heads, width {width}, gelu_new |
+| architecture | `GPT2LMHeadModel`, {layers} layers x {heads} heads, width {width}, gelu_new |
 | parameters | {parameters:,}, of them {maskable:,} in attention and MLPs |
 | vocabulary | {vocabulary:,} words; a comma and a full stop are words; unknown words are `<unk>` |
 | positions | {positions} |
@@ -180,9 +180,10 @@ No sentence comes from BLiMP or PARAREL.
 
 `python -m discogp_lib.train_mini` (or `make mini-model`) retrains it from scratch on one thread,
 in a few minutes, and keeps the result only if every row of the table is at least 98 %.
-Seed {seed}; {steps:,} steps of {batch_size} sentences; AdamW, learning rate {learning_rate:g} (up over {warm_up}
-steps, then down along a cosine), weight decay {weight_decay:g} on matrices, gradient norm at most {clip:g}, no
-dropout, float32. `training_log.csv` has the mean loss and quick accuracies every 100 steps.
+Seed {seed}; {steps:,} steps of {batch_size} sentences; AdamW, learning rate {learning_rate:g}
+(up over {warm_up} steps, then down along a cosine), weight decay {weight_decay:g} on matrices,
+gradient norm at most {clip:g}, no dropout, float32. `training_log.csv` has the mean loss and
+quick accuracies every 100 steps.
 
 ## Licence
 
