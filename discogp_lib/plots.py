@@ -32,26 +32,21 @@ def label_priors(table: pd.DataFrame) -> Figure:
     Columns: `task`, `chance` (1/K), `majority` (one fixed answer), `paper_random`.
     """
     with plt.style.context(STYLE):
-        figure, axes = plt.subplots(figsize=(COLUMN, 0.6 + 0.19 * len(table)))
+        figure, axes = plt.subplots(figsize=(COLUMN, 0.9 + 0.17 * len(table)))
         rows = range(len(table))
         axes.hlines(rows, table["chance"], table["majority"], color="0.75", linewidth=1, zorder=1)
-        axes.scatter(table["majority"], rows, color="C1", zorder=3, label="one fixed answer")
+        axes.scatter(table["majority"], rows, s=14, color="C1", label="one fixed answer")
         axes.scatter(
-            table["chance"],
-            rows,
-            facecolor="white",
-            edgecolor="C0",
-            zorder=2,
-            label="even guess, 1/K",
+            table["chance"], rows, s=36, facecolor="none", edgecolor="C0", label="guess, 1/K"
         )
         axes.scatter(
-            table["paper_random"], rows, marker="|", s=60, color="black", label="paper's random"
+            table["paper_random"], rows, marker="|", s=70, color="black", label="paper's random"
         )
         axes.set_yticks(rows, table["task"])
-        axes.invert_yaxis()
-        axes.set_xlim(-0.02, 1)
+        axes.set_ylim(len(table) - 0.5, -0.5)
+        axes.set_xlim(-0.03, 1)
         axes.set_xlabel("accuracy without reading the prompt")
         axes.grid(axis="x")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1), ncols=3, columnspacing=0.8)
+        figure.legend(loc="outside upper center", ncols=3, handletextpad=0, columnspacing=0.8)
         plt.close(figure)
     return figure

@@ -23,7 +23,7 @@ def test_label_priors_draws_every_level_of_every_task():
     }
     assert drawn == {
         "one fixed answer": [0.643, 0.723],
-        "even guess, 1/K": [0.5, 1 / 6],
+        "guess, 1/K": [0.5, 1 / 6],
         "paper's random": [0.5, 0.0],
     }
     assert [label.get_text() for label in axes.get_yticklabels()] == ["AGA", "P30"]

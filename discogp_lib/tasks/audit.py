@@ -63,7 +63,7 @@ def audit_table(
     """One line per task: the counts, what guessing scores, what the full model scores.
 
     `accuracy` is the full model's on test. The last four columns score at most `max_rows` rows of
-    the source, evenly spaced and before any filter: `first_token` and `whole_word` on the rows
+    the source, a fixed sample before any filter: `first_token` and `whole_word` on the rows
     without a tie, `whole_word_all` on all of them, `rows_scored` how many these are.
     """
     from discogp_lib.evaluate import label_logits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,12 +40,12 @@ def score_words(rows: Sequence[Row], model: MaskedTransformer, *, max_rows: int)
     """Accuracy by first tokens and by whole words (the sum of their log-probabilities).
 
     The candidates are the row's two words, or all answers of the relation. At most `max_rows`
-    rows are scored, evenly spaced over the distinct ones.
+    distinct rows are scored, always the same sample of them.
     """
     encoded = encode_rows(list(dict.fromkeys(rows)), model)
     answers = list(dict.fromkeys(item.target for item in encoded))
-    step = max(1, -(-len(encoded) // max_rows))
-    chosen = encoded[::step]
+    sample = random.Random(0).sample(range(len(encoded)), min(max_rows, len(encoded)))
+    chosen = [encoded[i] for i in sample]
     candidates = [[item.target, item.foil] if item.foil else answers for item in chosen]
     first, whole = _predictions([item.prompt for item in chosen], candidates, model)
     by_first = [word[0] == item.target[0] for word, item in zip(first, chosen, strict=True)]
