@@ -188,6 +188,8 @@ def write_model(
             table.writeheader()
             table.writerows(log)
         (new / "README.md").write_text(write_card(asdict(recipe), model, scores), encoding="utf-8")
+        for path in new.iterdir():
+            path.chmod(0o644)  # the weights are written readable by their owner only
         if out.exists():
             out.rename(old)
         new.rename(out)

@@ -73,6 +73,7 @@ def test_a_model_that_meets_the_bar_replaces_the_whole_folder(
         *("tokenizer.json", "tokenizer_config.json", "training_log.csv"),
     }
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in out.iterdir())
     card = (out / "README.md").read_text(encoding="utf-8")
     assert main(["--report", "--out", str(out)]) == 0
     assert (out / "README.md").read_text(encoding="utf-8") == card
