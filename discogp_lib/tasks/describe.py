@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from discogp_lib.tasks.ioi import OBJECTS, PAPER_NAMES, PLACES, TEMPLATES
+from discogp_lib.tasks.ioi import OBJECTS, PLACES, TEMPLATES
 from discogp_lib.tasks.load import GENERATED, task_rows
 from discogp_lib.tasks.names import RELATIONS, SHORT_NAMES
-from discogp_lib.tasks.sources import ioi_names
 
 if TYPE_CHECKING:
     from discogp_lib.model import MaskedTransformer
@@ -53,16 +52,13 @@ def ioi_templates_table() -> pd.DataFrame:
     return pd.DataFrame({"number": range(1, len(TEMPLATES) + 1), "template": TEMPLATES})
 
 
-def ioi_words_table() -> pd.DataFrame:
-    """The words that fill the IOI templates, with the paper's counts beside ours."""
-    names = (ioi_names() or (list(PAPER_NAMES), ""))[0]
-    lines = [
-        ("[A] and [B]", len(names), 99, names),
-        ("[PLACE]", len(PLACES), 8, PLACES),
-        ("[OBJECT]", len(OBJECTS), 8, OBJECTS),
-    ]
+def ioi_words_table(model: MaskedTransformer) -> pd.DataFrame:
+    """The words that fill the IOI templates for a model, their number beside the original's."""
+    rows = task_rows("ioi", model).rows
+    names = sorted({row.target.strip() for row in rows} | {str(row.foil).strip() for row in rows})
+    lines = [("[A] and [B]", 99, names), ("[PLACE]", 8, PLACES), ("[OBJECT]", 8, OBJECTS)]
     return pd.DataFrame(
-        [(slot, ours, papers, ", ".join(words)) for slot, ours, papers, words in lines],
+        [(slot, len(words), original, ", ".join(words)) for slot, original, words in lines],
         columns=["placeholder", "words", "words in the original list", "candidates"],
     )
 
