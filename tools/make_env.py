@@ -105,7 +105,9 @@ def version_of(python: str) -> tuple[int, ...]:
 def ask(python: str, code: str) -> str:
     """What a line of code prints in another interpreter; nothing when that does not run."""
     try:
-        done = subprocess.run([python, "-c", code], stdout=subprocess.PIPE, check=True)
+        done = subprocess.run(
+            [python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
     return done.stdout.decode().strip()
