@@ -120,9 +120,16 @@ def _field_problem(record: dict[str, Any]) -> str | None:
             return f"the field {field!r} is not a string"
         if field in record and not record[field].strip():
             return f"the field {field!r} is empty"
+        if field in record and not _is_text(record[field]):
+            return f"the field {field!r} holds half a character; write it out or leave it out"
     if record["target"].strip() == record["foil"].strip():
         return f"the target {record['target'].strip()!r} is also the foil"
     return None
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string can be written down: JSON can spell halves of characters that cannot."""
+    return not any("\ud800" <= mark <= "\udfff" for mark in value)
 
 
 def _token_problems(rows: Numbered, model: MaskedTransformer) -> Problems:

@@ -96,6 +96,10 @@ BAD_LINES = {
         {"prompt": "the a sees this", "target": "cat", "foil": "cats", "corrupted": "the a this"},
         "the corrupted prompt is 4 tokens long, the prompt 5; make them equal",
     ),
+    "half a character": (
+        '{"prompt": "the \\ud83d sees this", "target": "cat", "foil": "cats"}',
+        "the field 'prompt' holds half a character",
+    ),
     "not JSON": ('{"prompt": "the a', "not JSON; write one object in braces per line"),
     "not an object": ('["the a sees this", "cat", "cats"]', "not a JSON object"),
     "wrong encoding": (
@@ -124,7 +128,7 @@ def test_all_problems_are_told_together_in_order(tmp_path, word_model):
     positions = [told.index(f"line {number}:") for number in range(1, 6)]
     assert positions == sorted(positions)
     assert "line 6" not in told
-    assert told.endswith("; and 5 more.")
+    assert told.endswith("; and 6 more.")
 
 
 def test_too_few_rows_and_files_that_are_not_there(tmp_path, word_model):
