@@ -1,0 +1,131 @@
+"""A sheaf as one file: safetensors with packed, compressed masks and JSON metadata.
+
+A mask is packed to bits and compressed with zlib: at 2 % density a sheaf of GPT-2 small takes
+about two megabytes instead of 85. The header carries the model's shape and identity, and a hash
+over everything, so that a truncated, altered or foreign file is refused with a clear sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from discogp_lib.errors import SheafError
+from discogp_lib.layout import Layout, unflatten
+from discogp_lib.paths import atomic_path
+
+FORMAT = "discogp-sheaf/1"
+HEADER_KEYS = {"format", "layout", "model", "checkpoint_sha256", "metadata", "sha256"}
+
+
+def write_sheaf(
+    path: Path,
+    *,
+    layout: Layout,
+    model_name: str,
+    checkpoint_sha256: str,
+    edge_mask: Tensor,
+    weight_masks: Mapping[str, Tensor],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write atomically; metadata must be plain JSON."""
+    flat = torch.cat([weight_masks[name].flatten() for name in layout.weight_shapes])
+    tensors = {"edges": _pack(edge_mask), "weights": _pack(flat)}
+    header = {
+        "format": FORMAT,
+        "layout": json.dumps(asdict(layout)),
+        "model": model_name,
+        "checkpoint_sha256": checkpoint_sha256,
+        "metadata": json.dumps(dict(metadata), sort_keys=True),
+    }
+    header["sha256"] = _digest(header, tensors)
+    with atomic_path(path) as temporary:
+        save_file(tensors, temporary, metadata=header)
+
+
+def read_sheaf(path: Path) -> dict[str, Any]:
+    """The fields of a `Sheaf`, checked."""
+    header, tensors = _open(path)
+    if header.get("format") != FORMAT:
+        raise SheafError(
+            f"{path} is not a sheaf of the format {FORMAT!r} (it says "
+            f"{header.get('format')!r}); write it again with this version of discogp."
+        )
+    if set(header) != HEADER_KEYS or set(tensors) != {"edges", "weights"}:
+        raise SheafError(f"{path} lacks parts of a sheaf file; get or write it again.")
+    if header["sha256"] != _digest(header, tensors):
+        raise SheafError(f"{path} was altered or damaged: its hash does not match; get it again.")
+    layout = _layout(path, header["layout"])
+    edge_mask = _unpack(path, tensors["edges"], layout.graph.n_edges)
+    weight_mask = _unpack(path, tensors["weights"], layout.n_weights)
+    return {
+        "layout": layout,
+        "model_name": header["model"],
+        "checkpoint_sha256": header["checkpoint_sha256"],
+        "edge_mask": edge_mask,
+        "weight_masks": unflatten(weight_mask, layout),
+        "metadata": json.loads(header["metadata"]),
+    }
+
+
+def _open(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    if not path.is_file():
+        raise SheafError(f"There is no sheaf file {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {}), {k: file.get_tensor(k) for k in file.keys()}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise SheafError(
+            f"{path} is not a whole safetensors file ({error}); get or write it again."
+        ) from None
+
+
+def _layout(path: Path, text: str) -> Layout:
+    try:
+        layout = Layout(**json.loads(text))
+    except (TypeError, ValueError):
+        raise SheafError(f"{path} does not describe its model's shape.") from None
+    sizes = [getattr(layout, f.name) for f in fields(Layout) if f.type == "int" or f.type is int]
+    if not all(isinstance(n, int) and 0 < n < 1 << 24 for n in sizes):
+        raise SheafError(f"{path} describes a model of an impossible shape.")
+    return layout
+
+
+def _digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """Hash over all of the file but the hash itself."""
+    digest = hashlib.sha256()
+    for key in sorted(HEADER_KEYS - {"sha256"}):
+        digest.update(f"{key}={header.get(key)}\n".encode())
+    for key in sorted(tensors):
+        digest.update(f"{key}:{tensors[key].numel()}\n".encode())
+        digest.update(tensors[key].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _pack(mask: Tensor) -> Tensor:
+    packed = zlib.compress(np.packbits(mask.cpu().numpy()).tobytes(), level=6)
+    return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+
+
+def _unpack(path: Path, packed: Tensor, n: int) -> Tensor:
+    """The mask of n bits; never expands to more than that, whatever the file says."""
+    n_bytes = (n + 7) // 8
+    try:
+        data = zlib.decompressobj().decompress(packed.numpy().tobytes(), n_bytes + 1)
+    except zlib.error:
+        data = b""
+    if len(data) != n_bytes:
+        raise SheafError(f"{path} holds a mask of the wrong size for its model; get it again.")
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=n)
+    return torch.from_numpy(bits.astype(bool))
