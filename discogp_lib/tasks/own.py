@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from discogp_lib.errors import TaskError
 from discogp_lib.tasks.base import Row, Task
 from discogp_lib.tasks.build import MINIMUM_ROWS, build_task
-from discogp_lib.tasks.encode import encode_rows, unknown_word
+from discogp_lib.tasks.encode import EncodedRow, encode_rows, unknown_word
 
 if TYPE_CHECKING:
     from discogp_lib.model import MaskedTransformer
@@ -134,24 +134,34 @@ def _is_text(value: str) -> bool:
 
 def _token_problems(rows: Numbered, model: MaskedTransformer) -> Problems:
     """What a model's tokenizer cannot do with the rows."""
-    problems: Problems = []
-    for (number, row), item in zip(rows, encode_rows([r for _, r in rows], model), strict=True):
-        if item.unknown:
-            word = unknown_word(row, model)
-            problems.append((number, f"the tokenizer of {model.name!r} does not know {word!r}"))
-            continue
-        for field, tokens in (("target", item.target), ("foil", item.foil)):
-            if len(tokens) > 1:
-                word = getattr(row, field)
-                problems.append(
-                    (number, f"the {field} {word!r} is {len(tokens)} tokens; use a word of one")
-                )
-                break
-        else:
-            if item.corrupted and len(item.corrupted) != len(item.prompt):
-                lengths = f"{len(item.corrupted)} tokens long, the prompt {len(item.prompt)}"
-                problems.append((number, f"the corrupted prompt is {lengths}; make them equal"))
-    return problems
+    encoded = encode_rows([row for _, row in rows], model)
+    problems = [
+        (number, _token_problem(item, model))
+        for (number, _), item in zip(rows, encoded, strict=True)
+    ]
+    return [(number, problem) for number, problem in problems if problem]
+
+
+def _token_problem(item: EncodedRow, model: MaskedTransformer) -> str:
+    """What is wrong with a row as tokens, or nothing."""
+    if item.unknown:
+        word = unknown_word(item.row, model)
+        return f"the tokenizer of {model.name!r} does not know {word!r}"
+    for field, word, tokens in (
+        ("target", item.row.target, item.target),
+        ("foil", item.row.foil, item.foil),
+    ):
+        if len(tokens) > 1:
+            return f"the {field} {word!r} is {len(tokens)} tokens; use a word of one"
+    length, most = len(item.prompt), model.tokenizer.model_max_length
+    if length > most:
+        return f"the prompt is {length} tokens long, and {model.name!r} reads {most} at most"
+    if item.corrupted and len(item.corrupted) != length:
+        return (
+            f"the corrupted prompt is {len(item.corrupted)} tokens long, the prompt {length}; "
+            "make them equal"
+        )
+    return ""
 
 
 def _build(

@@ -75,7 +75,9 @@ def word_model() -> SimpleNamespace:
     ]
     model = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     model.pre_tokenizer = WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model, unk_token="[UNK]")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=model, unk_token="[UNK]", model_max_length=20
+    )
     return SimpleNamespace(name="words", tokenizer=tokenizer, bos=1, device=torch.device("cpu"))
 
 

@@ -92,6 +92,10 @@ BAD_LINES = {
         {"prompt": "the zebra sees this", "target": "cat", "foil": "cats"},
         "the tokenizer of 'words' does not know 'zebra'",
     ),
+    "too long": (
+        {"prompt": "the a " + "sees " * 20 + "this", "target": "cat", "foil": "cats"},
+        "the prompt is 24 tokens long, and 'words' reads 20 at most",
+    ),
     "corrupted of another length": (
         {"prompt": "the a sees this", "target": "cat", "foil": "cats", "corrupted": "the a this"},
         "the corrupted prompt is 4 tokens long, the prompt 5; make them equal",
@@ -128,7 +132,7 @@ def test_all_problems_are_told_together_in_order(tmp_path, word_model):
     positions = [told.index(f"line {number}:") for number in range(1, 6)]
     assert positions == sorted(positions)
     assert "line 6" not in told
-    assert told.endswith("; and 6 more.")
+    assert told.endswith("; and 7 more.")
 
 
 def test_too_few_rows_and_files_that_are_not_there(tmp_path, word_model):
