@@ -37,7 +37,7 @@ def tokenize(texts: Sequence[str], model: MaskedTransformer) -> list[tuple[int, 
     """Token ids of each text, nothing added."""
     if not texts:
         return []
-    ids = model.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    ids = model.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return [tuple(row) for row in ids]
 
 
@@ -53,7 +53,7 @@ def encode_rows(rows: Sequence[Row], model: MaskedTransformer) -> list[EncodedRo
     targets = tokenize([row.prompt + row.target for row in rows], model)
     foils = tokenize([row.prompt + (row.foil or "") for row in rows], model)
     corrupted = tokenize([row.corrupted for row in rows], model)
-    unknown_id = getattr(model.tokenizer, "unk_token_id", None)
+    unknown_id = model.tokenizer.unk_token_id
     encoded = []
     for row, prompt, target, foil, other in zip(
         rows, prompts, targets, foils, corrupted, strict=True

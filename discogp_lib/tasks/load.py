@@ -106,7 +106,12 @@ def _ioi(model: MaskedTransformer, seed: int) -> RowSet:
     names, source = ioi_names() or (list(PAPER_NAMES), PAPER)
     tokens = tokenize([f"Then, {name}" for name in names], model)
     start = len(tokenize(["Then,"], model)[0])
-    single = [name for name, ids in zip(names, tokens, strict=True) if len(ids) == start + 1]
+    unknown = model.tokenizer.unk_token_id
+    single = [
+        name
+        for name, ids in zip(names, tokens, strict=True)
+        if len(ids) == start + 1 and ids[-1] != unknown
+    ]
     if 2 * len(single) < len(names):
         raise TaskError(
             f"The tokenizer of {model.name!r} does not fit task 'ioi': it keeps only "

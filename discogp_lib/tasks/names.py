@@ -48,5 +48,5 @@ def check_name(name: str) -> None:
     alike = difflib.get_close_matches(name.lower(), TASK_NAMES, n=3, cutoff=0.5)
     close = list(dict.fromkeys(by_short_name + alike))
     rest = [full for full in TASK_NAMES if full not in close]
-    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
-    raise TaskError(f"There is no task {name!r}; {hint}The tasks are {', '.join(close + rest)}.")
+    hint = f"did you mean {' or '.join(map(repr, close))}? The" if close else "the"
+    raise TaskError(f"There is no task {name!r}; {hint} tasks are {', '.join(close + rest)}.")

@@ -149,7 +149,7 @@ def _token_problem(item: EncodedRow, model: MaskedTransformer) -> str:
         return f"the tokenizer of {model.name!r} does not know {word!r}"
     for field, word, tokens in (
         ("target", item.row.target, item.target),
-        ("foil", item.row.foil, item.foil),
+        ("foil", str(item.row.foil), item.foil),
     ):
         if len(tokens) > 1:
             return f"the {field} {word!r} is {len(tokens)} tokens; use a word of one"

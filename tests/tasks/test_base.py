@@ -226,5 +226,5 @@ def test_an_unknown_name_gives_the_close_ones_first():
         check_name("blimp/anaphor_gender")
     with pytest.raises(TaskError, match=r"did you mean 'pararel/P36'"):
         check_name("P36")
-    with pytest.raises(TaskError, match=r"no task 'zzz'; The tasks are blimp/anaphor_gender"):
+    with pytest.raises(TaskError, match=r"no task 'zzz'; the tasks are blimp/anaphor_gender"):
         check_name("zzz")

@@ -87,12 +87,17 @@ def test_a_tokenizer_that_splits_most_names_does_not_fit(no_data):
     class Letters:
         unk_token_id = None
 
-        def __call__(self, texts, add_special_tokens):
+        def __call__(self, texts, **options):
             return {"input_ids": [list(text.encode()) for text in texts]}
 
     model = SimpleNamespace(name="letters", tokenizer=Letters(), bos=None)
     with pytest.raises(TaskError, match="'letters' does not fit task 'ioi': it keeps only 0 of 80"):
         load_task("ioi", model)
+
+
+def test_names_without_a_token_are_left_out_and_counted(word_model, no_data):
+    with pytest.raises(TaskError, match="'words' does not fit task 'ioi': it keeps only 0 of 80"):
+        load_task("ioi", word_model)
 
 
 def test_the_lists_are_the_original_ones(data: Path):
