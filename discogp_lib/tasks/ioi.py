@@ -74,9 +74,9 @@ def ioi_row(template: str, order: str, people: Sequence[str], *, place: str, thi
     text = template.removesuffix(" [A]").replace("[PLACE]", place).replace("[OBJECT]", thing)
     if order == "ABBA":
         text = text.replace("[B] and [A]", "[A] and [B]")
-    before, giver_slot, after = text.rpartition("[B]")
-
-    def fill(middle: str) -> str:
-        return (before + middle + after).replace("[A]", receiver).replace("[B]", giver)
-
-    return Row(fill(giver_slot), f" {receiver}", f" {giver}", fill(third), order, template)
+    before, _, after = text.rpartition("[B]")
+    prompt, corrupted = (
+        (before + name + after).replace("[A]", receiver).replace("[B]", giver)
+        for name in (giver, third)
+    )
+    return Row(prompt, f" {receiver}", f" {giver}", corrupted, order, template)
