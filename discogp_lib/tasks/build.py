@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool
@@ -64,30 +64,14 @@ def build_task(
     indices = [[usable[i] for i in part] for part in parts]
     train, dev, test = (everything.select(index) for index in indices)
     used = [i for index in indices for i in index]
-
-    answers: dict[str, set[str]] = {}
-    for item in unique:
-        answers.setdefault(item.row.prompt, set()).add(item.row.target)
-    lengths = [len(kept[i].prompt) for i in used]
-    n_answers = len({item.row.target for item in kept})
     audit = Audit(
         source=source,
-        rows_in=len(rows),
-        duplicates=len(encoded) - len(unique),
-        ties=len(unique) - len(kept),
-        multi_token_targets=sum(len(item.target) > 1 for item in unique),
-        collisions=0 if label_words is None else n_answers - len(label_words),
-        ambiguous=sum(len(words) > 1 for words in answers.values()),
-        unfit_words=unfit_words,
         correct=len(usable) if only_correct else None,
         uncorrupted=sum(not found[i] for i in used),
-        rows_used=len(used),
+        unfit_words=unfit_words,
         n_labels=everything.labels.shape[1],
-        majority_in=_majority([_class(item) for item in encoded]),
-        majority=_majority([_class(kept[i]) for i in used]),
-        tokens_min=min(lengths),
-        tokens_mean=sum(lengths) / len(lengths),
-        tokens_max=max(lengths),
+        **_counts(encoded, unique, kept),
+        **_statistics([kept[i] for i in used]),
     )
     return Task(
         name=name,
@@ -100,6 +84,37 @@ def build_task(
         audit=audit,
         sha256=identity((train, dev, test), group_names, label_words),
     )
+
+
+def _counts(
+    encoded: Sequence[EncodedRow], unique: Sequence[EncodedRow], kept: Sequence[EncodedRow]
+) -> dict[str, Any]:
+    """What the audit says of the rows before the model is asked anything."""
+    answers: dict[str, set[str]] = {}
+    for item in unique:
+        answers.setdefault(item.row.prompt, set()).add(item.row.target)
+    words = {item.row.target: item.target[0] for item in kept if not item.foil}
+    return {
+        "rows_in": len(encoded),
+        "duplicates": len(encoded) - len(unique),
+        "ties": len(unique) - len(kept),
+        "multi_token_targets": sum(len(item.target) > 1 for item in unique),
+        "collisions": len(words) - len(set(words.values())),
+        "ambiguous": sum(len(targets) > 1 for targets in answers.values()),
+        "majority_in": _majority([_class(item) for item in encoded]),
+    }
+
+
+def _statistics(used: Sequence[EncodedRow]) -> dict[str, Any]:
+    """What the audit says of the rows in the three splits."""
+    lengths = [len(item.prompt) for item in used]
+    return {
+        "rows_used": len(used),
+        "majority": _majority([_class(item) for item in used]),
+        "tokens_min": min(lengths),
+        "tokens_mean": sum(lengths) / len(lengths),
+        "tokens_max": max(lengths),
+    }
 
 
 def _refuse_few(name: str, count: int, what: str) -> None:
