@@ -113,7 +113,9 @@ def with_table(card: str, scores: Sequence[Score]) -> str:
     return f"{before}{START}\n{table(scores)}\n{END}{after}"
 
 
-def write_card(recipe: Mapping[str, float], model: GPT2LMHeadModel, scores: Sequence[Score]) -> str:
+def write_card(
+    recipe: Mapping[str, int | float], model: GPT2LMHeadModel, scores: Sequence[Score]
+) -> str:
     """The model card: what it is, its data, its recipe, its licence and its accuracy."""
     config = model.config
     card = _CARD.format(

@@ -116,7 +116,7 @@ def _with_following(
 
 def train(
     recipe: Recipe, tokenizer: PreTrainedTokenizerFast, log_every: int = 100
-) -> tuple[GPT2LMHeadModel, list[dict[str, float]]]:
+) -> tuple[GPT2LMHeadModel, list[dict[str, int | float]]]:
     """Trains a fresh model; returns it with a log of the loss."""
     torch.set_num_threads(1)
     model = build_model(recipe, len(tokenizer)).train()
@@ -135,12 +135,13 @@ def train(
         optimizer, max(1, recipe.steps - recipe.warm_up)
     )
     schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm_up, decay], [recipe.warm_up])
-    log: list[dict[str, float]] = []
+    log: list[dict[str, int | float]] = []
     losses: list[float] = []
     started = time.monotonic()
     for step, parts in enumerate(batches(tokenizer, recipe), start=1):
         optimizer.zero_grad()
-        losses.append(sum(_backward(model, parts)))
+        total = sum(int((following != -100).sum()) for _, following in parts)
+        losses.append(sum(_backward(model, *part, total) for part in parts))
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
         optimizer.step()
         schedule.step()
@@ -156,16 +157,16 @@ def train(
 
 def _backward(
     model: GPT2LMHeadModel,
-    parts: Sequence[tuple[Int[Tensor, "part pos"], Int[Tensor, "part pos"]]],
-) -> Iterator[float]:
-    """Adds the gradient of the mean loss per token, part by part; gives each part's share."""
-    total = sum(int((following != -100).sum()) for _, following in parts)
-    for tokens, following in parts:
-        real = following != -100
-        logits = model.lm_head(model.transformer(tokens).last_hidden_state[real])
-        loss = torch.nn.functional.cross_entropy(logits, following[real], reduction="sum") / total
-        loss.backward()
-        yield loss.item()
+    tokens: Int[Tensor, "part pos"],
+    following: Int[Tensor, "part pos"],
+    total: int,
+) -> float:
+    """Adds the gradient of this part's share of the mean loss over `total` tokens; gives it."""
+    real = following != -100
+    logits = model.lm_head(model.transformer(tokens).last_hidden_state[real])
+    loss = torch.nn.functional.cross_entropy(logits, following[real], reduction="sum") / total
+    loss.backward()
+    return loss.item()
 
 
 def write_model(
@@ -173,7 +174,7 @@ def write_model(
     recipe: Recipe,
     model: GPT2LMHeadModel,
     tokenizer: PreTrainedTokenizerFast,
-    log: Sequence[dict[str, float]],
+    log: Sequence[dict[str, int | float]],
     scores: Sequence[Score],
 ) -> None:
     """Puts the whole folder in its place at once: all files of one training, or the old ones."""
@@ -227,7 +228,9 @@ def refresh_report(out: Path) -> str:
     return table(scores)
 
 
-def _quick_look(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast) -> dict[str, float]:
+def _quick_look(
+    model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast
+) -> dict[str, int | float]:
     """Mean accuracy on a few prompts of each kind of task, for the log."""
     kinds: dict[str, list[float]] = {"blimp": [], "ioi": [], "pararel": []}
     for score in score_tasks(model, tokenizer, most=40):
@@ -235,7 +238,7 @@ def _quick_look(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast) -> d
     return {kind: round(sum(values) / len(values), 4) for kind, values in kinds.items()}
 
 
-def _progress(entry: dict[str, float], steps: int, seconds: float) -> str:
+def _progress(entry: dict[str, int | float], steps: int, seconds: float) -> str:
     values = "  ".join(f"{key} {value:.3f}" for key, value in entry.items() if key != "step")
     return f"step {entry['step']:>5} of {steps}  {values}  {seconds:.0f} s"
 

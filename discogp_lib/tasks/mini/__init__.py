@@ -6,6 +6,7 @@ was made to memorise, every fact in every template.
 """
 
 import random
+from functools import cache
 
 from discogp_lib.errors import TaskError
 from discogp_lib.tasks.base import Row
@@ -20,10 +21,15 @@ NAMES: tuple[str, ...] = (*agreement.PHENOMENA, "ioi", *facts.TASKS)
 
 def rows(name: str) -> list[Row]:
     """The prompts of a task, the same at every call: distinct, half of each class for pairs."""
-    if name in facts.TASKS:
-        return facts.rows(name)
     if name not in NAMES:
         raise TaskError(f'The mini model has no task "{name}"; its tasks are {", ".join(NAMES)}.')
+    return list(_rows(name))
+
+
+@cache
+def _rows(name: str) -> tuple[Row, ...]:
+    if name in facts.TASKS:
+        return tuple(facts.rows(name))
     rng = random.Random(f"rows of {name}")
     size = IOI_ROWS if name == "ioi" else AGREEMENT_ROWS
     classes = indirect_object.ORDERS if name == "ioi" else agreement.groups(name)
@@ -35,4 +41,4 @@ def rows(name: str) -> list[Row]:
         else:
             row = agreement.draw(name, rng, held_out=True, group=group)
         found.setdefault(row.prompt, row)
-    return list(found.values())
+    return tuple(found.values())
