@@ -42,6 +42,10 @@ reproduce: env ## run the experiments and write every table and figure of PROFIL
 		$(if $(DEVICE),--device $(DEVICE)) $(if $(JOBS),--jobs $(JOBS)) \
 		$(if $(TASKS),--tasks $(TASKS)) $(if $(METHODS),--methods $(METHODS))
 
+# Notebooks run as the tests do: one thread each, no network.
+test nbval: export OMP_NUM_THREADS := 1
+test nbval: export HF_HUB_OFFLINE := 1
+
 test: lint ## check everything: lint, types, tests and the notebooks' outputs
 	@$(PYTEST) tests $(if $(NOTEBOOKS),$(NBVAL) $(NOTEBOOKS))
 

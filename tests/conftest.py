@@ -9,7 +9,6 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-os.environ.setdefault("MPLBACKEND", "agg")
 
 from jaxtyping import install_import_hook
 
@@ -18,6 +17,7 @@ install_import_hook("discogp_lib", "beartype.beartype")
 
 from pathlib import Path
 
+import matplotlib
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -32,6 +32,7 @@ from transformers import (
 )
 
 torch.set_num_threads(1)
+matplotlib.use("agg")  # here only: as a variable it would also reach the notebooks
 # No deadline: the first example of a property also pays for imports and caches.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
