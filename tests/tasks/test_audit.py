@@ -6,8 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from discogp_lib.tasks.audit import audit_table
 from discogp_lib.tasks.base import Row
 from discogp_lib.tasks.build import build_task
+from discogp_lib.tasks.load import load_task
+from discogp_lib.tasks.names import TASK_NAMES
 from discogp_lib.tasks.words import _predictions, score_words
 
 
@@ -95,3 +98,42 @@ def test_a_prompt_with_two_answers_is_counted_as_ambiguous(word_model: SimpleNam
     parts = [split for split in (task.train, task.dev, task.test) if "the a" in split.prompts]
     assert len(parts) == 1
     assert parts[0].prompts.count("the a") == 2
+
+
+@pytest.fixture(scope="module")
+def mini():
+    from discogp_lib.model import load_model
+
+    return load_model("mini")
+
+
+def test_the_mini_model_does_its_nineteen_tasks(mini, monkeypatch):
+    monkeypatch.delenv("DISCOGP_DATA", raising=False)
+    table = audit_table(mini, TASK_NAMES, max_rows=40).set_index("task")
+    assert len(table) == 19
+    assert (table["accuracy"] >= 0.98).all()
+    assert set(table["source"]) == {"generated"}
+    assert (table[["ties", "multi_token_targets", "uncorrupted", "unfit_words"]] == 0).all(
+        axis=None
+    )
+    assert (table["rows_scored"] == 40).all()
+    assert (table["first_token"] == table["whole_word"]).all()
+    assert table["correct"].notna().tolist() == [False] * 7 + [True] * 12
+
+
+@pytest.mark.parametrize("name", TASK_NAMES)
+def test_generated_tasks_keep_what_is_promised(name, mini):
+    task = load_task(name, mini)
+    assert task.sha256 == load_task(name, mini).sha256 != load_task(name, mini, seed=1).sha256
+    splits = (task.train, task.dev, task.test)
+    prompts = [set(split.prompts) for split in splits]
+    assert sum(map(len, prompts)) == len(set.union(*prompts)) == task.audit.rows_used
+    for split in splits:
+        places = torch.arange(split.tokens.shape[1])
+        padding = places[None, :] >= split.lengths[:, None]
+        assert (split.corrupted[padding] == 0).all()
+        assert (split.tokens != split.corrupted).any(dim=1).all()
+        assert (split.tokens[:, 0] == mini.bos).all()
+        assert set(split.groups.tolist()) == set(range(len(task.group_names)))
+    if name == "ioi":
+        assert all(split.groups.bincount().tolist() == [len(split) // 2] * 2 for split in splits)
