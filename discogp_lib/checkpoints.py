@@ -115,7 +115,7 @@ def _usual_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 def _find_directory(name: str | Path) -> Path:
     """The local directory called `name`, downloaded first when it is a hub name."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if isinstance(name, str) and name in HUB_ALIASES:
         return _hub_directory(name, HUB_ALIASES[name])
     if path.is_dir() and str(name):

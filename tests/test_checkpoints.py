@@ -142,7 +142,7 @@ def test_unknown_name():
 
 
 @pytest.mark.parametrize(
-    "name", ["./nowhere/at-all", "/nowhere", "~/nowhere", "a/b/c", "", "a b/c"]
+    "name", ["./nowhere/at-all", "/nowhere", "~/nowhere", "~nobody-x/y", "a/b/c", "", "a b/c"]
 )
 def test_path_that_does_not_exist(name: str):
     assert "There is no model" in sentence(name)
