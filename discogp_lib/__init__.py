@@ -1,0 +1,32 @@
+"""discogp: sheaf discovery with joint computation graph pruning.
+
+    import discogp_lib as dgp
+
+    model = dgp.load_model("mini")
+    task = dgp.load_task("ioi", model)
+    sheaf = dgp.discover(model, task, method="discogp", seed=0)
+    print(dgp.evaluate(model, sheaf, task.test))
+"""
+
+from discogp_lib.config import SearchConfig
+from discogp_lib.errors import DiscoGPError
+from discogp_lib.evaluate import Evaluation, evaluate
+from discogp_lib.model import MaskedTransformer, load_model
+from discogp_lib.search import SearchResult, search
+from discogp_lib.sheaf import Sheaf
+from discogp_lib.tasks import TASK_NAMES, Task, load_task
+
+__all__ = [
+    "TASK_NAMES",
+    "DiscoGPError",
+    "Evaluation",
+    "MaskedTransformer",
+    "SearchConfig",
+    "SearchResult",
+    "Sheaf",
+    "Task",
+    "evaluate",
+    "load_model",
+    "load_task",
+    "search",
+]

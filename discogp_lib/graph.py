@@ -176,5 +176,3 @@ class Graph:
     def layer_of_sender(self, sender: int) -> int:
         """The layer a sender lies in; -1 for the embedding."""
         return (sender - 1) // (self.n_heads + 1) if sender else -1
-
-

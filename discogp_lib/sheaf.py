@@ -99,6 +99,11 @@ class Sheaf:
         """How many edges the sheaf keeps."""
         return int(self.edge_mask.sum())
 
+    @property
+    def flat_weight_mask(self) -> Bool[Tensor, " weight"]:
+        """All weight masks as one vector, in checkpoint order."""
+        return torch.cat([self.weight_masks[n].flatten() for n in self.layout.weight_shapes])
+
     @cached_property
     def kept_weights(self) -> int:
         """How many weights the sheaf keeps."""
@@ -118,6 +123,11 @@ class Sheaf:
     def keeps_all_weights(self) -> bool:
         """Whether no weight is cut."""
         return self.kept_weights == self.n_weights
+
+    @property
+    def keeps_all_edges(self) -> bool:
+        """Whether no edge is cut."""
+        return self.kept_edges == self.n_edges
 
     @property
     def edges(self) -> tuple[str, ...]:
@@ -177,6 +187,19 @@ class Sheaf:
             weight_masks={n: how(m, other.weight_masks[n]) for n, m in self.weight_masks.items()},
             metadata={},
         )
+
+    def complement(self) -> Sheaf:
+        """What is left without the sheaf: `~sheaf`, but for a kind of mask that cuts nothing.
+
+        Where only weights (or only edges) were searched, the other kind is whole in the sheaf
+        and stays whole in its complement; reversing it would leave no model at all.
+        """
+        rest = ~self
+        if self.keeps_all_weights:
+            rest = replace(rest, weight_masks=self.weight_masks)
+        if self.keeps_all_edges:
+            rest = replace(rest, edge_mask=self.edge_mask)
+        return rest
 
     def iou(self, other: Sheaf) -> Overlap:
         """Intersection over union of the kept edges and of the kept weights (1 if both empty)."""

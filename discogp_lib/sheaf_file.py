@@ -41,7 +41,7 @@ def write_sheaf(
 ) -> None:
     """Write atomically; metadata must be plain JSON."""
     flat = torch.cat([weight_masks[name].flatten() for name in layout.weight_shapes])
-    tensors = {"edges": _pack(edge_mask), "weights": _pack(flat)}
+    tensors = {"edges": pack_mask(edge_mask), "weights": pack_mask(flat)}
     header = {
         "format": FORMAT,
         "layout": json.dumps(asdict(layout)),
@@ -67,8 +67,11 @@ def read_sheaf(path: Path) -> dict[str, Any]:
     if header["sha256"] != _digest(header, tensors):
         raise SheafError(f"{path} was altered or damaged: its hash does not match; get it again.")
     layout = _layout(path, header["layout"])
-    edge_mask = _unpack(path, tensors["edges"], layout.graph.n_edges)
-    weight_mask = _unpack(path, tensors["weights"], layout.n_weights)
+    try:
+        edge_mask = unpack_mask(tensors["edges"], layout.graph.n_edges)
+        weight_mask = unpack_mask(tensors["weights"], layout.n_weights)
+    except SheafError as error:
+        raise SheafError(f"{path} is damaged: {error}") from None
     return {
         "layout": layout,
         "model_name": header["model"],
@@ -113,19 +116,20 @@ def _digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _pack(mask: Tensor) -> Tensor:
+def pack_mask(mask: Tensor) -> Tensor:
+    """A bool mask as compressed bytes."""
     packed = zlib.compress(np.packbits(mask.cpu().numpy()).tobytes(), level=6)
     return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
 
 
-def _unpack(path: Path, packed: Tensor, n: int) -> Tensor:
-    """The mask of n bits; never expands to more than that, whatever the file says."""
+def unpack_mask(packed: Tensor, n: int) -> Tensor:
+    """The mask of n bits; never expands to more than that, whatever the bytes say."""
     n_bytes = (n + 7) // 8
     try:
         data = zlib.decompressobj().decompress(packed.numpy().tobytes(), n_bytes + 1)
     except zlib.error:
         data = b""
     if len(data) != n_bytes:
-        raise SheafError(f"{path} holds a mask of the wrong size for its model; get it again.")
+        raise SheafError(f"A mask does not have the {n:,} entries that its model asks for.")
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=n)
     return torch.from_numpy(bits.astype(bool))

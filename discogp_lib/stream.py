@@ -185,7 +185,9 @@ class UnrolledStream:
         reference: Float[Tensor, "token sender d_model"] | None = None,
     ) -> None:
         self.edge_masks = edge_masks
-        self.buffer = _Buffer(SCRATCH.lend((len(start), n_senders, start.shape[1]), start), reference)
+        self.buffer = _Buffer(
+            SCRATCH.lend((len(start), n_senders, start.shape[1]), start), reference
+        )
         self.order = start.new_zeros((), requires_grad=torch.is_grad_enabled())
         self.buffer.outputs[:, 0] = start
         self.buffer.relate(0, 1)
@@ -342,7 +344,14 @@ class _Read(torch.autograd.Function):
             buffer.unmix(matrix, to_mixed, tokens)
             if to_matrix is not None:
                 to_matrix += buffer.matrix_gradient(matrix, to_mixed, tokens)
-        return grad.new_zeros(()), to_matrix, to_weight, to_bias if ctx.has_bias else None, None, None
+        return (
+            grad.new_zeros(()),
+            to_matrix,
+            to_weight,
+            to_bias if ctx.has_bias else None,
+            None,
+            None,
+        )
 
 
 class _Total(torch.autograd.Function):

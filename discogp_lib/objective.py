@@ -1,0 +1,60 @@
+"""The three terms of the paper's objective, and the schedule of the third."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from discogp_lib.config import Fidelity, SearchConfig
+from discogp_lib.evaluate import kl_divergence
+from discogp_lib.model import MaskedTransformer
+
+
+def fidelity_loss(
+    kind: Fidelity,
+    model: MaskedTransformer,
+    states: Float[Tensor, "prompt d_model"],
+    full_states: Float[Tensor, "prompt d_model"],
+    labels: Int[Tensor, "prompt label"],
+) -> Float[Tensor, ""]:
+    """How far the sheaf is from the full model, mean over prompts.
+
+    `label` is the paper's: the negative log-likelihood of the full model's own answer, among the
+    label set. `distribution` and `vocabulary` are KL(full || sheaf) over labels or all tokens.
+    """
+    if kind == "vocabulary":
+        log_sheaf = (states @ model.fixed.unembedding.T).log_softmax(-1)
+        log_full = (full_states @ model.fixed.unembedding.T).log_softmax(-1)
+        return kl_divergence(log_full, log_sheaf).mean()
+    log_sheaf = label_log_probabilities(model, states, labels)
+    log_full = label_log_probabilities(model, full_states, labels)
+    if kind == "distribution":
+        return kl_divergence(log_full, log_sheaf).mean()
+    answers = log_full.argmax(-1, keepdim=True)
+    return -log_sheaf.gather(-1, answers).mean()
+
+
+def completeness_loss(
+    model: MaskedTransformer,
+    states: Float[Tensor, "prompt d_model"],
+    labels: Int[Tensor, "prompt label"],
+) -> Float[Tensor, ""]:
+    """Cross-entropy of the complement's answer with the uniform distribution over the labels."""
+    return -label_log_probabilities(model, states, labels).mean()
+
+
+def label_log_probabilities(
+    model: MaskedTransformer,
+    states: Float[Tensor, "prompt d_model"],
+    labels: Int[Tensor, "prompt label"],
+) -> Float[Tensor, "prompt label"]:
+    """Log-probabilities among each prompt's label set."""
+    rows = model.fixed.unembedding[labels.to(states.device)]
+    return torch.einsum("pd,pld->pl", states, rows).log_softmax(-1)
+
+
+def push_share(config: SearchConfig, step: int, steps: int) -> float:
+    """How much of the largest push (lambda_s per mask) applies at a step: a linear rise."""
+    risen = min(1.0, step / max(1.0, config.rise * steps))
+    return config.first_push + (1 - config.first_push) * risen

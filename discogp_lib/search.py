@@ -1,0 +1,428 @@
+"""The search loop: from a model and a task to a sheaf.
+
+A search has one stage (both masks together, or only one kind) or two (weights, then edges on the
+frozen sparse weights). Everything random in it is a function of (seed, step), so a search that
+is killed and resumed from its checkpoint ends in the same masks, bit for bit, and looking at
+the development prompts more or less often changes nothing but which sheaves are seen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from tqdm import tqdm
+
+from discogp_lib.checkpoint import SearchCheckpoint
+from discogp_lib.config import SearchConfig
+from discogp_lib.evaluate import (
+    Reference,
+    balanced,
+    final_states,
+    is_right,
+    label_logits,
+    project_labels,
+)
+from discogp_lib.layout import unflatten
+from discogp_lib.masks import MaskLogits, complement
+from discogp_lib.model import MaskedTransformer
+from discogp_lib.objective import completeness_loss, fidelity_loss, push_share
+from discogp_lib.sheaf import Sheaf
+from discogp_lib.sheaf_file import pack_mask, unpack_mask
+from discogp_lib.tasks.base import Split, Task
+
+Kind = Literal["weights", "edges"]
+
+PROBED_LOGITS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+"""Starts that the probe tries, smallest first; at 6 a mask is off once in 400 draws."""
+
+PROBE_AGREEMENT = 0.9
+"""A start is good enough when sampled sheaves answer this share of prompts as the full model."""
+
+
+PASSED, FAILED = 0.0, 1.0
+"""First part of a rank: a sheaf that meets the config's conditions is before any that does not."""
+
+STALE = "nothing better was found"
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The chosen sheaf, and how the search went."""
+
+    sheaf: Sheaf
+    """After post-hoc pruning."""
+    status: str
+    """"reached", or what went wrong in a few words."""
+    curve: list[dict[str, float]]
+    """One row per evaluation: step, losses, dev accuracy, densities."""
+    steps: int
+    """Steps taken."""
+    raw_weight_density: float
+    """Density of the chosen masks before post-hoc pruning."""
+    raw_edge_density: float
+    start: dict[str, float]
+    """Where the logits of each kind of mask started."""
+
+
+@dataclass
+class _State:
+    """All of a stage that changes, but for the masks."""
+
+    start: dict[str, float]
+    """Where the logits of each kind started."""
+    step: int = 0
+    curve: list[dict[str, float]] = field(default_factory=list)
+    rank: list[float] = field(default_factory=lambda: [math.inf])
+    """How good the best sheaf so far is, by the rule of the config; smaller is better."""
+    raw: list[float] = field(default_factory=lambda: [1.0, 1.0])
+    """Its weight and edge density before post-hoc pruning."""
+    stale: int = 0
+    """Evaluations since then."""
+    status: str = ""
+    """Why the stage ended before its last step."""
+
+
+def search(
+    model: MaskedTransformer,
+    task: Task,
+    config: SearchConfig,
+    seed: int = 0,
+    *,
+    kinds: tuple[Kind, ...] = ("weights", "edges"),
+    reference: Reference | None = None,
+    checkpoint: Path | None = None,
+    progress: bool = True,
+) -> SearchResult:
+    """Search for a sheaf; goes on from `checkpoint` if a search of the same inputs left one."""
+    plan: list[tuple[tuple[Kind, ...], int]] = [(kinds, config.steps)]
+    if config.schedule == "sequential" and len(kinds) == 2:
+        half = config.steps // 2
+        plan = [(("weights",), half), (("edges",), config.steps - half)]
+    result: SearchResult | None = None
+    for number, (stage_kinds, steps) in enumerate(plan):
+        base = Sheaf.full(model) if result is None else result.sheaf
+        stage = Stage(model, task, config, seed, stage_kinds, steps, base, reference)
+        store = None
+        if checkpoint is not None:
+            inputs = [model.checkpoint_sha256, task.sha256, config.sha256(), seed, kinds]
+            path = checkpoint.with_name(f"{checkpoint.name}.{number}")
+            store = SearchCheckpoint(path, [*inputs, reference is not None])
+        later = stage.run(store, progress)
+        result = later if result is None else _join(result, later)
+    if result is None:
+        raise ValueError("a search has at least one stage")
+    return result
+
+
+def _join(first: SearchResult, last: SearchResult) -> SearchResult:
+    """One result of two stages, weights and then edges."""
+    later = [{**row, "step": row["step"] + first.steps} for row in last.curve]
+    return replace(
+        last,
+        curve=first.curve + later,
+        steps=first.steps + last.steps,
+        status=last.status if first.status == "reached" else f"weights: {first.status}",
+        raw_weight_density=first.raw_weight_density,
+        start={**first.start, **last.start},
+    )
+
+
+class Stage:
+    """A search for the masks of some kinds, everything else held at a given sheaf."""
+
+    def __init__(
+        self,
+        model: MaskedTransformer,
+        task: Task,
+        config: SearchConfig,
+        seed: int,
+        kinds: tuple[Kind, ...],
+        steps: int,
+        base: Sheaf,
+        reference: Reference | None = None,
+    ) -> None:
+        self.model, self.task, self.config, self.seed = model, task, config, seed
+        self.kinds, self.steps, self.base, self.reference = kinds, steps, base, reference
+        self.train = task.train
+        self.dev = task.dev.select(range(min(config.dev_prompts, len(task.dev))))
+        self.full_states = final_states(model, self.train)
+        dev_logits = label_logits(model, self.dev)
+        self.full_dev_accuracy = float(is_right(dev_logits, self.dev.targets).float().mean())
+        self.chance = 1 / self.dev.labels.shape[1]
+        self._prepare_buffers()
+
+    def _prepare_buffers(self) -> None:
+        """Masked weights and edges of the current sample, as leaves that collect gradients.
+
+        The leaves are views of flat vectors, and so are their gradients: the masks then work on
+        vectors, and the complement's gradient is added to the sheaf's without another copy.
+        """
+        model = self.model
+        self.values: dict[Kind, Tensor] = {
+            "weights": model.flat_weights,
+            "edges": torch.ones(model.graph.n_edges, device=model.device),
+        }
+        flat = torch.cat([m.flatten() for m in self.base.weight_masks.values()]).to(model.device)
+        self.kept: dict[Kind, Tensor] = {
+            "weights": model.flat_weights * flat,
+            "edges": self.base.edge_mask.to(model.device, torch.float32),
+        }
+        self.sample = {kind: kept.clone() for kind, kept in self.kept.items()}
+        self.grads = {kind: torch.zeros_like(self.sample[kind]) for kind in self.kinds}
+        self.edge_leaf = self.sample["edges"].detach()
+        self.weight_leaves = {
+            name: view.detach()
+            for name, view in unflatten(self.sample["weights"], model.layout).items()
+        }
+        if "edges" in self.kinds:
+            self.edge_leaf.requires_grad_().grad = self.grads["edges"]
+        if "weights" in self.kinds:
+            grads = unflatten(self.grads["weights"], model.layout)
+            for name, leaf in self.weight_leaves.items():
+                leaf.requires_grad_().grad = grads[name]
+        # With every edge kept, and none to be learned, the plain residual stream will do.
+        self.unrolled = "edges" in self.kinds or not bool(self.base.edge_mask.all())
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def run(self, store: SearchCheckpoint | None = None, progress: bool = True) -> SearchResult:
+        """Search to the end, from the checkpoint if there is one of this stage."""
+        self.best: Sheaf | None = None
+        state = self._resume(store) or self._start()
+        bar = tqdm(
+            total=self.steps,
+            initial=state.step,
+            desc=f"{self.task.short_name} {'+'.join(self.kinds)}",
+            disable=not progress,
+            mininterval=1.0,
+        )
+        with bar:
+            while not state.status and state.step < self.steps:
+                losses = self._step(state.step)
+                state.step += 1
+                bar.update()
+                if not all(map(math.isfinite, losses.values())):
+                    state.status = f"the loss was not finite at step {state.step}"
+                elif state.step % self.config.evaluate_every == 0 or state.step == self.steps:
+                    self._look(state, losses)
+                    bar.set_postfix_str(_summary(state.curve[-1]))
+                if store is not None and state.step % self.config.checkpoint_every == 0:
+                    self._save(store, state)
+        if store is not None:
+            self._save(store, state)
+        return self._result(state)
+
+    def _start(self) -> _State:
+        """Fresh masks, their logits at the given or the probed start."""
+        given = {"weights": self.config.weight_logit, "edges": self.config.edge_logit}
+        start = {kind: value for kind in self.kinds if (value := given[kind]) is not None}
+        if len(start) < len(self.kinds):
+            probed = self._probe(start)
+            start = {kind: start.get(kind, probed) for kind in self.kinds}
+        self.masks = {kind: self._fresh_masks(kind, start[kind]) for kind in self.kinds}
+        return _State(start)
+
+    def _fresh_masks(self, kind: Kind, logit: float) -> MaskLogits:
+        config = self.config
+        temperature = config.weight_temperature if kind == "weights" else config.edge_temperature
+        noise_seed = 2 * self.seed + (kind == "edges")
+        return MaskLogits.start(self.values[kind], logit, temperature, noise_seed)
+
+    def _save(self, store: SearchCheckpoint, state: _State) -> None:
+        """Write everything that the rest of the stage depends on."""
+        tensors = {
+            f"{kind}.{name}": tensor
+            for kind, masks in self.masks.items()
+            for name, tensor in masks.state().items()
+        }
+        if self.best is not None:
+            tensors["best.edges"] = pack_mask(self.best.edge_mask)
+            tensors["best.weights"] = pack_mask(self.best.flat_weight_mask)
+        store.save(tensors, asdict(state))
+
+    def _resume(self, store: SearchCheckpoint | None) -> _State | None:
+        """The state at the last checkpoint of this stage."""
+        saved = None if store is None else store.load()
+        if saved is None:
+            return None
+        state = _State(**saved.state)
+        self.masks = {kind: self._fresh_masks(kind, 0.0) for kind in self.kinds}
+        for kind, masks in self.masks.items():
+            for name, tensor in masks.state().items():
+                tensor.copy_(saved.tensors[f"{kind}.{name}"])
+        if "best.edges" in saved.tensors:
+            weights = unpack_mask(saved.tensors["best.weights"], self.model.n_weights)
+            self.best = replace(
+                self.base,
+                edge_mask=unpack_mask(saved.tensors["best.edges"], self.model.graph.n_edges),
+                weight_masks=unflatten(weights, self.model.layout),
+            )
+        return state
+
+    def _probe(self, given: dict[str, float]) -> float:
+        """The smallest logit start at which sampled sheaves still answer as the full model does.
+
+        A deep model is broken by masks that a shallow one does not notice.
+        """
+        some = self.train.select(range(min(64, len(self.train))))
+        answers = project_labels(self.model, some, self.full_states[: len(some)]).argmax(-1)
+        for logit in PROBED_LOGITS:
+            agreements = []
+            for draw in (-1, -2):
+                for kind in self.kinds:
+                    masks = self._fresh_masks(kind, given.get(kind, logit))
+                    masks.sample(draw, self.sample[kind])
+                states = final_states(
+                    self.model,
+                    some,
+                    weights={n: leaf.detach() for n, leaf in self.weight_leaves.items()},
+                    edge_mask=self.edge_leaf.detach() if self.unrolled else None,
+                    reference=self.reference,
+                )
+                same = project_labels(self.model, some, states).argmax(-1) == answers
+                agreements.append(float(same.float().mean()))
+            if min(agreements) >= PROBE_AGREEMENT:
+                return logit
+        return PROBED_LOGITS[-1]
+
+    def _step(self, step: int) -> dict[str, float]:
+        """Sample, both losses, one optimiser step; returns the losses."""
+        config = self.config
+        index = batch_index(len(self.train), config.batch_size, self.seed, step)
+        batch = self.train.select(index)
+        for kind in self.kinds:
+            self.masks[kind].sample(step, self.sample[kind])
+            self.grads[kind].zero_()
+        loss = fidelity_loss(
+            config.fidelity,
+            self.model,
+            self._states(batch),
+            self.full_states[index.to(self.full_states.device)],
+            batch.labels,
+        )
+        loss.backward()
+        losses = {"fidelity": float(loss.detach())}
+        if config.completeness > 0 and step % config.complement_every == 0:
+            losses["completeness"] = self._complement_step(batch)
+        share = push_share(config, step, self.steps)
+        for kind in self.kinds:
+            weights = kind == "weights"
+            self.masks[kind].update(
+                self.grads[kind],
+                step,
+                config.weight_learning_rate if weights else config.edge_learning_rate,
+                share * (config.weight_push if weights else config.edge_push),
+            )
+        return losses
+
+    def _complement_step(self, batch: Split) -> float:
+        """Add the gradient of the completeness loss, through the reverse of the same sample.
+
+        The leaves now hold value minus sample, so the gradient for the sample has the other sign.
+        """
+        for kind in ("weights", "edges"):
+            if kind in self.kinds or not torch.equal(self.kept[kind], self.values[kind]):
+                complement(self.values[kind], self.sample[kind])
+        loss = completeness_loss(self.model, self._states(batch), batch.labels)
+        (-self.config.completeness * loss).backward()
+        for kind in ("weights", "edges"):
+            if kind not in self.kinds:
+                self.sample[kind].copy_(self.kept[kind])
+        return float(loss.detach())
+
+    def _states(self, batch: Split) -> Tensor:
+        """What the unembedding sees under the current sample."""
+        return self.model.hidden(
+            batch.tokens,
+            weights=self.weight_leaves,
+            edge_mask=self.edge_leaf if self.unrolled else None,
+            reference=None if self.reference is None else self.reference(batch),
+            last=batch.lengths - 1,
+        )
+
+    # -- looking, choosing ------------------------------------------------------------------
+
+    def _sheaf(self) -> Sheaf:
+        """The deterministic sheaf of the current logits."""
+        edge_mask, weight_masks = self.base.edge_mask, self.base.weight_masks
+        if "edges" in self.kinds:
+            edge_mask = self.masks["edges"].hard().cpu()
+        if "weights" in self.kinds:
+            weight_masks = unflatten(self.masks["weights"].hard().cpu(), self.model.layout)
+        return replace(self.base, edge_mask=edge_mask, weight_masks=weight_masks)
+
+    def _look(self, state: _State, losses: dict[str, float]) -> None:
+        """Evaluate the current sheaf on dev, and keep it if it is the best so far."""
+        raw = self._sheaf()
+        sheaf = raw if self.reference is not None else raw.pruned()
+        accuracy, _ = self._dev_accuracy(sheaf)
+        rest = self._dev_accuracy(sheaf.complement())[1] if self.config.completeness else 0.0
+        row = {
+            "step": float(state.step),
+            **losses,
+            "dev_accuracy": accuracy,
+            "dev_complement": rest,
+            "weight_density": sheaf.weight_density,
+            "edge_density": sheaf.edge_density,
+            "push": push_share(self.config, state.step - 1, self.steps),
+        }
+        state.curve.append(row)
+        passed = accuracy >= self.config.min_accuracy * self.full_dev_accuracy
+        if self.config.completeness and self.config.max_complement is not None:
+            passed &= rest <= self.chance + self.config.max_complement
+        size = math.log(max(sheaf.weight_density, 1e-9)) + math.log(max(sheaf.edge_density, 1e-9))
+        rank = [PASSED, size] if passed else [FAILED, -accuracy, size]
+        if rank < state.rank:
+            state.rank, self.best, state.stale = rank, sheaf, 0
+            state.raw = [raw.weight_density, raw.edge_density]
+        else:
+            state.stale += 1
+        if not sheaf.kept_edges or not sheaf.kept_weights:
+            state.status = f"the sheaf was empty at step {state.step}"
+        elif state.step >= self.config.rise * self.steps and state.stale >= self.config.patience:
+            state.status = STALE
+
+    def _dev_accuracy(self, sheaf: Sheaf) -> tuple[float, float]:
+        """Accuracy on dev, plain and class-balanced."""
+        states = final_states(self.model, self.dev, sheaf, reference=self.reference)
+        right = is_right(project_labels(self.model, self.dev, states), self.dev.targets)
+        return float(right.float().mean()), balanced(right, self.dev.groups)
+
+    def _result(self, state: _State) -> SearchResult:
+        reached = state.rank[0] == PASSED
+        failure = state.status if state.status not in ("", STALE) else "target not reached"
+        return SearchResult(
+            sheaf=self._sheaf().pruned() if self.best is None else self.best,
+            status="reached" if reached else failure,
+            curve=state.curve,
+            steps=state.step,
+            raw_weight_density=state.raw[0],
+            raw_edge_density=state.raw[1],
+            start=state.start,
+        )
+
+
+def batch_index(n: int, size: int, seed: int, step: int) -> Int[Tensor, " batch"]:
+    """The prompts of a step: shuffled anew each epoch, a pure function of seed and step."""
+    positions = range(step * size, (step + 1) * size)
+    epochs = sorted({p // n for p in positions})
+    orders = {e: _order(n, seed, e) for e in epochs}
+    return torch.tensor([int(orders[p // n][p % n]) for p in positions])
+
+
+def _order(n: int, seed: int, epoch: int) -> Int[Tensor, " prompt"]:
+    generator = torch.Generator().manual_seed(1_000_003 * seed + epoch)
+    return torch.randperm(n, generator=generator)
+
+
+def _summary(row: dict[str, Any]) -> str:
+    return (
+        f"fidelity {row['fidelity']:.3f} dev {row['dev_accuracy']:.1%} "
+        f"weights {row['weight_density']:.2%} edges {row['edge_density']:.2%}"
+    )
