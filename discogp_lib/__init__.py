@@ -1,22 +1,25 @@
 """discogp: sheaf discovery with joint computation graph pruning.
 
-    import discogp_lib as dgp
+import discogp_lib as dgp
 
-    model = dgp.load_model("mini")
-    task = dgp.load_task("ioi", model)
-    sheaf = dgp.discover(model, task, method="discogp", seed=0)
-    print(dgp.evaluate(model, sheaf, task.test))
+model = dgp.load_model("mini")
+task = dgp.load_task("ioi", model)
+sheaf = dgp.discover(model, task, method="discogp", seed=0)
+print(dgp.evaluate(model, sheaf, task.test))
 """
 
 from discogp_lib.config import SearchConfig
+from discogp_lib.discover import discover
 from discogp_lib.errors import DiscoGPError
 from discogp_lib.evaluate import Evaluation, evaluate
+from discogp_lib.methods import METHODS
 from discogp_lib.model import MaskedTransformer, load_model
 from discogp_lib.search import SearchResult, search
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks import TASK_NAMES, Task, load_task
 
 __all__ = [
+    "METHODS",
     "TASK_NAMES",
     "DiscoGPError",
     "Evaluation",
@@ -25,6 +28,7 @@ __all__ = [
     "SearchResult",
     "Sheaf",
     "Task",
+    "discover",
     "evaluate",
     "load_model",
     "load_task",

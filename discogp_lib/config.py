@@ -11,6 +11,7 @@ from discogp_lib.errors import ConfigError
 
 Fidelity = Literal["label", "distribution", "vocabulary"]
 Schedule = Literal["joint", "sequential"]
+Ablation = Literal["zero", "mean", "interchange"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,9 @@ class SearchConfig:
     fidelity: Fidelity = "label"
     """What the sheaf should reproduce. `label`: the full model's answer (the paper's loss);
     `distribution`: its distribution over the label set; `vocabulary`: over all tokens."""
+
+    ablation: Ablation = "zero"
+    """What a cut edge carries: nothing (the paper), or a reference value (`ablation`)."""
 
     completeness: float = 0.5
     """Weight of the completeness loss, lambda_c; 0 leaves it out. Tuned; the authors use 1 for

@@ -32,7 +32,7 @@ from torch import Tensor
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 """Adam's constants, as in every code base of this literature."""
 
-COMPILE_FROM = 4_000_000
+COMPILE_FROM = 200_000
 """Below this many logits compiling takes longer than it saves."""
 
 CHUNK = 1 << 17

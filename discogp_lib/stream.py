@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +27,10 @@ from discogp_lib.scratch import SCRATCH, Loan
 
 CACHE_FLOATS = 1 << 19
 """Mixed activations are worked on in pieces of about this many numbers (2 MB)."""
+
+LARGE_PRODUCT = 500_000
+"""From this many multiplications per token on, a product per token is as fast as a batched one
+and can add to its result in place; below, calling it for each token costs more than it does."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ class Norm:
         return weight_grad
 
 
+@runtime_checkable
 class Stream(Protocol):
     """What a layer needs of the stream it reads from and writes to."""
 
@@ -267,7 +272,13 @@ class _Buffer:
     def unmix(self, matrix: Tensor, grad: Tensor, tokens: slice) -> None:
         """Add the gradient of `mix` to the senders' gradients."""
         upstream = self.gradients()[tokens, : matrix.shape[2]]
-        upstream.baddbmm_(_per_token(matrix, self, tokens).transpose(1, 2), grad)
+        transposed = _per_token(matrix, self, tokens).transpose(1, 2)
+        if matrix.shape[1] == 1:
+            upstream.addcmul_(transposed, grad)
+        elif matrix[0].numel() * upstream.shape[2] >= LARGE_PRODUCT:
+            upstream.baddbmm_(transposed, grad)
+        else:
+            upstream += torch.bmm(transposed, grad)
 
     def matrix_gradient(self, matrix: Tensor, grad: Tensor, tokens: slice) -> Tensor:
         """Gradient of `mix` for the (single) matrix."""
@@ -318,10 +329,8 @@ class _Read(torch.autograd.Function):
         folded, shift = norm.fold(weight, bias)
         ctx.norm, ctx.buffer, ctx.standard, ctx.has_bias = norm, buffer, standard, bias is not None
         ctx.save_for_backward(matrix, weight, scale)
-        x = standard.tensor.transpose(0, 1)
-        if shift is None:
-            return torch.bmm(x, folded)
-        return torch.baddbmm(shift.unsqueeze(1), x, folded)
+        out = torch.bmm(standard.tensor.transpose(0, 1), folded)
+        return out if shift is None else out.add_(shift.unsqueeze(1))
 
     @staticmethod
     @once_differentiable
@@ -332,15 +341,16 @@ class _Read(torch.autograd.Function):
         to_weight = to_bias = None
         if needs_weight:
             to_bias = grad.sum(1)
-            to_weight = norm.unfold(torch.bmm(standard.permute(1, 2, 0), grad), to_bias)
+            to_folded = torch.bmm(grad.transpose(1, 2), standard.transpose(0, 1))
+            to_weight = norm.unfold(to_folded.transpose(1, 2), to_bias)
         folded = norm.fold(weight, None)[0].transpose(1, 2)
         # The norm's backward is linear in the gradient, so its scale goes on the smaller side.
         scaled = grad * scale.transpose(0, 1)
+        to_normed = SCRATCH.lend(standard.shape, standard)
+        torch.bmm(scaled, folded, out=to_normed.tensor.transpose(0, 1))
         to_matrix = torch.zeros_like(matrix) if needs_matrix else None
         for tokens in buffer.chunks(len(weight)):
-            to_normed = torch.empty_like(standard[tokens])
-            torch.bmm(scaled[:, tokens], folded, out=to_normed.transpose(0, 1))
-            to_mixed = norm.unstandardise(to_normed, standard[tokens])
+            to_mixed = norm.unstandardise(to_normed.tensor[tokens], standard[tokens])
             buffer.unmix(matrix, to_mixed, tokens)
             if to_matrix is not None:
                 to_matrix += buffer.matrix_gradient(matrix, to_mixed, tokens)
@@ -392,10 +402,9 @@ class _Write(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         stop = first + len(x)
         slot = buffer.outputs[:, first:stop].transpose(0, 1)
-        if bias is None:
-            torch.bmm(x, weight, out=slot)
-        else:
-            torch.baddbmm((bias / len(x)).expand_as(slot), x, weight, out=slot)
+        torch.bmm(x, weight, out=slot)
+        if bias is not None:
+            slot += bias / len(x)
         buffer.relate(first, stop)
         return order.clone()
 

@@ -1,0 +1,12 @@
+"""The methods: one file each, all (model, task, config, seed) -> Sheaf."""
+
+from discogp_lib.methods.base import Method
+from discogp_lib.methods.discogp import discogp
+from discogp_lib.methods.edge_pruning import edge_pruning
+from discogp_lib.methods.weight_pruning import weight_pruning
+
+METHODS: dict[str, Method] = {
+    "discogp": discogp,
+    "weight_pruning": weight_pruning,
+    "edge_pruning": edge_pruning,
+}
