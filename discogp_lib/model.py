@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -350,11 +350,13 @@ def _activation(hf: PreTrainedModel) -> str:
     return name
 
 
-def _fixed(hf: PreTrainedModel, layout: Layout, device: torch.device) -> Fixed:
+def _fixed(hf: Any, layout: Layout, device: torch.device) -> Fixed:
+    """Copies of what is never masked; `hf` is Any because the two classes share no base for it."""
+
     def copy(tensor: Tensor) -> Tensor:
         return tensor.detach().to(device, torch.float32, copy=True)
 
-    def norm(module: torch.nn.Module) -> Norm:
+    def norm(module: Any) -> Norm:
         bias = getattr(module, "bias", None)
         eps = module.eps if bias is not None else module.variance_epsilon
         return Norm(copy(module.weight), None if bias is None else copy(bias), float(eps))
@@ -363,9 +365,9 @@ def _fixed(hf: PreTrainedModel, layout: Layout, device: torch.device) -> Fixed:
     gpt2 = layout.architecture == "gpt2"
     layers = body.h if gpt2 else body.layers
     names = ("ln_1", "ln_2") if gpt2 else ("input_layernorm", "post_attention_layernorm")
-    embedding = copy(hf.get_input_embeddings().weight)
-    output = hf.get_output_embeddings().weight
-    tied = output.data_ptr() == hf.get_input_embeddings().weight.data_ptr()
+    tokens, output = hf.get_input_embeddings().weight, hf.get_output_embeddings().weight
+    embedding = copy(tokens)
+    tied = output.data_ptr() == tokens.data_ptr()
     rotary = None
     if not gpt2:
         rotary = Rotary(copy(body.rotary_emb.inv_freq), float(body.rotary_emb.attention_scaling))

@@ -145,13 +145,13 @@ def _drop_dead_nodes(graph: Graph, layer: int, block: Block, live: Tensor) -> No
     first = graph.head(layer, 0)
     heads = live[first : first + graph.n_heads]
     shared = heads.unflatten(0, (graph.n_kv_heads, -1)).any(1)
-    for mask in (block.w_q, block.w_o):
-        _keep(mask, heads[:, None, None])
+    for weight in (block.w_q, block.w_o):
+        _keep(weight, heads[:, None, None])
     _keep(block.b_q, heads.unsqueeze(1))
-    for mask in (block.w_k, block.w_v):
-        _keep(mask, shared[:, None, None])
-    for mask in (block.b_k, block.b_v):
-        _keep(mask, shared.unsqueeze(1))
+    for weight in (block.w_k, block.w_v):
+        _keep(weight, shared[:, None, None])
+    for bias in (block.b_k, block.b_v):
+        _keep(bias, shared.unsqueeze(1))
     _keep(block.b_o, heads.any())
     for mask in (block.w_in, block.w_gate, block.w_out, block.b_in, block.b_gate, block.b_out):
         _keep(mask, live[graph.mlp(layer)])

@@ -221,7 +221,9 @@ class Stage:
     def _start(self) -> _State:
         """Fresh masks, their logits at the given or the probed start."""
         given = {"weights": self.config.weight_logit, "edges": self.config.edge_logit}
-        start = {kind: value for kind in self.kinds if (value := given[kind]) is not None}
+        start: dict[str, float] = {
+            kind: value for kind in self.kinds if (value := given[kind]) is not None
+        }
         if len(start) < len(self.kinds):
             probed = self._probe(start)
             start = {kind: start.get(kind, probed) for kind in self.kinds}
@@ -326,12 +328,12 @@ class Stage:
 
         The leaves now hold value minus sample, so the gradient for the sample has the other sign.
         """
-        for kind in ("weights", "edges"):
+        for kind in self.values:
             if kind in self.kinds or not torch.equal(self.kept[kind], self.values[kind]):
                 complement(self.values[kind], self.sample[kind])
         loss = completeness_loss(self.model, self._states(batch), batch.labels)
         (-self.config.completeness * loss).backward()
-        for kind in ("weights", "edges"):
+        for kind in self.values:
             if kind not in self.kinds:
                 self.sample[kind].copy_(self.kept[kind])
         return float(loss.detach())
