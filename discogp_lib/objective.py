@@ -1,4 +1,4 @@
-"""The three terms of the paper's objective, and the schedule of the third."""
+"""The losses of the paper's objective; its third term, sparsity, is `config.Push` on the masks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from discogp_lib.config import Fidelity, SearchConfig
+from discogp_lib.config import Fidelity
 from discogp_lib.evaluate import kl_divergence
 from discogp_lib.model import MaskedTransformer
 
@@ -52,9 +52,3 @@ def label_log_probabilities(
     """Log-probabilities among each prompt's label set."""
     rows = model.fixed.unembedding[labels.to(states.device)]
     return torch.einsum("pd,pld->pl", states, rows).log_softmax(-1)
-
-
-def push_share(config: SearchConfig, step: int, steps: int) -> float:
-    """How much of the largest push (lambda_s per mask) applies at a step: a linear rise."""
-    risen = min(1.0, step / max(1.0, config.rise * steps))
-    return config.first_push + (1 - config.first_push) * risen

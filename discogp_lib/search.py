@@ -19,7 +19,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from discogp_lib.checkpoint import SearchCheckpoint
-from discogp_lib.config import SearchConfig
+from discogp_lib.config import Push, SearchConfig
 from discogp_lib.evaluate import (
     Reference,
     balanced,
@@ -31,7 +31,7 @@ from discogp_lib.evaluate import (
 from discogp_lib.layout import unflatten
 from discogp_lib.masks import MaskLogits, complement
 from discogp_lib.model import MaskedTransformer
-from discogp_lib.objective import completeness_loss, fidelity_loss, push_share
+from discogp_lib.objective import completeness_loss, fidelity_loss
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.sheaf_file import pack_mask, unpack_mask
 from discogp_lib.tasks.base import Split, Task
@@ -102,8 +102,8 @@ def search(
     """Search for a sheaf; goes on from `checkpoint` if a search of the same inputs left one."""
     plan: list[tuple[tuple[Kind, ...], int]] = [(kinds, config.steps)]
     if config.schedule == "sequential" and len(kinds) == 2:
-        half = config.steps // 2
-        plan = [(("weights",), half), (("edges",), config.steps - half)]
+        first = round(config.weight_stage * config.steps)
+        plan = [(("weights",), first), (("edges",), config.steps - first)]
     result: SearchResult | None = None
     for number, (stage_kinds, steps) in enumerate(plan):
         base = Sheaf.full(model) if result is None else result.sheaf
@@ -312,16 +312,14 @@ class Stage:
         losses = {"fidelity": float(loss.detach())}
         if config.completeness > 0 and step % config.complement_every == 0:
             losses["completeness"] = self._complement_step(batch)
-        share = push_share(config, step, self.steps)
         for kind in self.kinds:
-            weights = kind == "weights"
-            self.masks[kind].update(
-                self.grads[kind],
-                step,
-                config.weight_learning_rate if weights else config.edge_learning_rate,
-                share * (config.weight_push if weights else config.edge_push),
-            )
+            rate = config.weight_learning_rate if kind == "weights" else config.edge_learning_rate
+            push = self._push(kind).at(step / self.steps)
+            self.masks[kind].update(self.grads[kind], step, rate, push)
         return losses
+
+    def _push(self, kind: Kind) -> Push:
+        return self.config.weight_push if kind == "weights" else self.config.edge_push
 
     def _complement_step(self, batch: Split) -> float:
         """Add the gradient of the completeness loss, through the reverse of the same sample.
@@ -372,7 +370,7 @@ class Stage:
             "dev_complement": rest,
             "weight_density": sheaf.weight_density,
             "edge_density": sheaf.edge_density,
-            "push": push_share(self.config, state.step - 1, self.steps),
+            **{f"{kind}_push": self._push(kind).at(state.step / self.steps) for kind in self.kinds},
         }
         state.curve.append(row)
         passed = accuracy >= self.config.min_accuracy * self.full_dev_accuracy
@@ -387,7 +385,9 @@ class Stage:
             state.stale += 1
         if not sheaf.kept_edges or not sheaf.kept_weights:
             state.status = f"the sheaf was empty at step {state.step}"
-        elif state.step >= self.config.rise * self.steps and state.stale >= self.config.patience:
+        elif state.stale >= self.config.patience and state.step >= self.steps * max(
+            self._push(kind).rise for kind in self.kinds
+        ):
             state.status = STALE
 
     def _dev_accuracy(self, sheaf: Sheaf) -> tuple[float, float]:
