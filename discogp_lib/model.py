@@ -155,10 +155,7 @@ class MaskedTransformer:
 
         Differentiable in `weights` and in a single float `edge_mask`.
         """
-        tokens = tokens.to(self.device)
-        weights = self.weights if weights is None else weights
-        whole = self._positions(tokens)
-        start = self._embed(tokens).flatten(0, 1)
+        start = self.embed(tokens).flatten(0, 1)
         stream: Stream
         if edge_mask is None or (edge_mask.dtype == torch.bool and bool(edge_mask.all())):
             stream = ResidualStream(start)
@@ -166,11 +163,28 @@ class MaskedTransformer:
             masks = torch.atleast_2d(edge_mask.to(self.device, start.dtype))
             flat = None if reference is None else reference.flatten(0, 1)
             stream = UnrolledStream(start, masks, self.graph.n_senders, flat)
-        for layer in range(self.layout.n_layers - 1):
+        return self.run(stream, tokens.shape, weights=weights, last=last)
+
+    def run(
+        self,
+        stream: Stream,
+        shape: tuple[int, int],
+        *,
+        weights: Weights | None = None,
+        last: Int[Tensor, " batch"] | None = None,
+        first_layer: int = 0,
+    ) -> Tensor:
+        """`hidden`, from a stream that holds what is written before `first_layer`.
+
+        shape: (batch, pos) of the stream's tokens.
+        """
+        weights = self.weights if weights is None else weights
+        whole = self._positions(shape)
+        for layer in range(first_layer, self.layout.n_layers - 1):
             self._layer(layer, weights, stream, stream, whole, whole)
         if last is None:
             final = self._layer(self.layout.n_layers - 1, weights, stream, stream, whole, whole)
-            return self.fixed.final_norm(final).unflatten(0, tokens.shape)
+            return self.fixed.final_norm(final).unflatten(0, shape)
         part, kept = self._at(last.to(self.device), whole)
         final = self._layer(
             self.layout.n_layers - 1, weights, stream, stream.narrow(kept), whole, part
@@ -258,15 +272,15 @@ class MaskedTransformer:
         )
         return taken.flatten(1, 2)
 
-    def _embed(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
+    def embed(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
         """The `input` sender: token and, where they are learned, position embedding."""
-        embedded = self.fixed.embedding[tokens]
+        embedded = self.fixed.embedding[tokens.to(self.device)]
         if self.fixed.positions is None:
             return embedded
         return embedded + self.fixed.positions[: tokens.shape[1]]
 
-    def _positions(self, tokens: Int[Tensor, "batch pos"]) -> Positions:
-        batch, length = tokens.shape
+    def _positions(self, shape: tuple[int, int]) -> Positions:
+        batch, length = shape
         rotation = None
         if self.fixed.rotary is not None:
             cos, sin = self.fixed.rotary.table(length)
@@ -288,14 +302,17 @@ class MaskedTransformer:
         self, tokens: Int[Tensor, "batch pos"]
     ) -> Float[Tensor, "batch pos sender d_model"]:
         """What every sender writes in the full model: the material of reference values."""
-        tokens = tokens.to(self.device)
-        whole = self._positions(tokens)
-        start = self._embed(tokens).flatten(0, 1)
+        return self.sender_outputs_from(self.embed(tokens))
+
+    @torch.no_grad()
+    def sender_outputs_from(
+        self, start: Float[Tensor, "batch pos d_model"]
+    ) -> Float[Tensor, "batch pos sender d_model"]:
+        """The same, with the embedding's output given."""
         masks = torch.ones(1, self.graph.n_edges, device=self.device)
-        stream = UnrolledStream(start, masks, self.graph.n_senders)
-        for layer in range(self.layout.n_layers):
-            self._layer(layer, self.weights, stream, stream, whole, whole)
-        return stream.buffer.outputs.unflatten(0, tokens.shape).clone()
+        stream = UnrolledStream(start.flatten(0, 1), masks, self.graph.n_senders)
+        self.run(stream, (start.shape[0], start.shape[1]))
+        return stream.buffer.outputs.unflatten(0, start.shape[:2]).clone()
 
 
 def load_model(name: str | Path, device: str | torch.device = "cpu") -> MaskedTransformer:
