@@ -163,7 +163,8 @@ class MaskedTransformer:
             masks = torch.atleast_2d(edge_mask.to(self.device, start.dtype))
             flat = None if reference is None else reference.flatten(0, 1)
             stream = UnrolledStream(start, masks, self.graph.n_senders, flat)
-        return self.run(stream, tokens.shape, weights=weights, last=last)
+        shape = (tokens.shape[0], tokens.shape[1])
+        return self.run(stream, shape, weights=weights, last=last)
 
     def run(
         self,
