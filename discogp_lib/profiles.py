@@ -1,0 +1,125 @@
+"""Profiles: which model, tasks, methods, seeds and settings a reproduction consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from discogp_lib.config import Push, SearchConfig
+from discogp_lib.errors import ConfigError
+from discogp_lib.tasks import TASK_NAMES
+
+PAPER_METHODS = ("discogp", "weight_pruning", "edge_pruning", "acdc", "eap")
+"""The five methods of the paper's main table."""
+
+ALL_METHODS = (*PAPER_METHODS, "eap_ig", "random", "random_matched", "magnitude")
+"""And what this project adds: EAP-IG and the controls."""
+
+AUTHORS = SearchConfig(
+    schedule="sequential",
+    completeness=1.0,
+    complement_every=1,
+    steps=7_800,
+    weight_stage=5 / 6,
+    batch_size=64,
+    weight_push=Push(largest=1000 / 85_017_600, first=1e-3, rise=1.0),
+    edge_push=Push(largest=100 / 32_491, first=1e-2, rise=0.2, fall=0.2, last=1e-4),
+    weight_temperature=0.01,
+    weight_learning_rate=0.1,
+    edge_learning_rate=0.1,
+    weight_logit=1.0,
+    edge_logit=1.0,
+    max_complement=None,
+    evaluate_every=13,
+    patience=1_000,
+    checkpoint_every=130,
+)
+"""The settings of the authors' release for GPT-2 small: 500 epochs of 13 batches for the weights,
+100 for the edges, edge lambda up over 20 epochs and down over 20."""
+
+SMOLLM2 = SearchConfig(
+    steps=300,
+    batch_size=8,
+    weight_push=Push(largest=1.2e-4, rise=0.8),
+    edge_push=Push(largest=8e-3, rise=0.8),
+    weight_learning_rate=0.1,
+    edge_learning_rate=0.1,
+    complement_every=4,
+    max_complement=None,
+    evaluate_every=25,
+    dev_prompts=64,
+)
+"""Settings for SmolLM2-135M."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Everything that a reproduction is made of."""
+
+    name: str
+    model: str
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    search: SearchConfig
+    """Settings of the gradient methods."""
+    about: str
+    """What it is for, and how long it takes on what."""
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            name="smoke",
+            model="mini",
+            tasks=("blimp/anaphor_gender_agreement", "blimp/determiner_noun_agreement_1", "ioi"),
+            methods=ALL_METHODS,
+            seeds=(0,),
+            search=SearchConfig(steps=60, evaluate_every=10),
+            about="the embedded mini model, a few tasks, one seed; minutes on two cores",
+        ),
+        Profile(
+            name="mini",
+            model="mini",
+            tasks=TASK_NAMES,
+            methods=ALL_METHODS,
+            seeds=(0, 1, 2),
+            search=SearchConfig(),
+            about="the embedded mini model, all 19 tasks and methods; half an hour on two cores",
+        ),
+        Profile(
+            name="smollm2",
+            model="smollm2-135m",
+            tasks=TASK_NAMES,
+            methods=ALL_METHODS,
+            seeds=(0,),
+            search=SMOLLM2,
+            about="SmolLM2-135M on real BLiMP, IOI and PARAREL; days on two cores, run by run",
+        ),
+        Profile(
+            name="paper",
+            model="gpt2",
+            tasks=TASK_NAMES,
+            methods=ALL_METHODS,
+            seeds=(0, 1, 2, 3, 4),
+            search=AUTHORS,
+            about="GPT-2 small with the authors' settings, five seeds; for a GPU",
+        ),
+    )
+}
+
+
+def get_profile(name: str) -> Profile:
+    """A profile by name."""
+    if name not in PROFILES:
+        raise ConfigError(f"There is no profile {name!r}; there are {', '.join(PROFILES)}.")
+    return PROFILES[name]
+
+
+def default_profile() -> tuple[str, str]:
+    """The profile for this machine, and why."""
+    if torch.cuda.is_available():
+        return "paper", "a GPU is available"
+    return "mini", "no GPU is available"

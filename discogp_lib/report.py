@@ -1,0 +1,55 @@
+"""Records as data frames: what the notebooks read."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from discogp_lib.profiles import ALL_METHODS
+from discogp_lib.runs import finished
+from discogp_lib.tasks import SHORT_NAMES
+
+
+def records_frame(profile: str) -> pd.DataFrame:
+    """One row per finished run: what was run and its evaluation on train, dev and test."""
+    rows = []
+    for record in finished(profile):
+        data = record.data
+        row = {key: data[key] for key in ("task", "short_name", "method", "seed", "model")}
+        row["run"] = f"{record.run.task}/{record.run.method}/seed{record.run.seed}"
+        row |= {name: value for name, value in record.test.items()}
+        row |= {f"train_{name}": value for name, value in data["metrics"]["train"].items()}
+        row |= {f"{name}_seconds": value for name, value in data["seconds"].items()}
+        row |= {
+            "status": data["found"].get("status", ""),
+            "raw_weight_density": data["found"].get("raw_weight_density"),
+            "raw_edge_density": data["found"].get("raw_edge_density"),
+            "peak_memory_mb": data["peak_memory_mb"],
+        }
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return frame
+    frame["short_name"] = pd.Categorical(
+        frame["short_name"], [SHORT_NAMES[name] for name in SHORT_NAMES], ordered=True
+    )
+    frame["method"] = pd.Categorical(frame["method"], ALL_METHODS, ordered=True)
+    return frame.sort_values(["short_name", "method", "seed"]).reset_index(drop=True)
+
+
+def report(profile: str) -> str:
+    """A plain table: means over seeds."""
+    frame = records_frame(profile)
+    if frame.empty:
+        return f"Nothing has been run for the profile {profile!r} yet."
+    columns = [
+        "accuracy",
+        "kl",
+        "complement_balanced_accuracy",
+        "weight_density",
+        "edge_density",
+        "cpu_seconds",
+    ]
+    groups = frame.groupby(["short_name", "method"], observed=True)
+    table = groups[columns].mean()
+    table["seeds"] = groups.size()
+    return table.round(4).to_string()

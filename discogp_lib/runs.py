@@ -1,0 +1,229 @@
+"""The run store: one folder per task x method x seed, written atomically, never recomputed.
+
+`results/<profile>/runs/<task>/<method>/seed<k>/` holds `record.json` (what was run, on what, with
+which result) and `sheaf.safetensors`. A run is done when its record names the hash of its inputs
+and of its sheaf file; anything less is redone. The record is written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from discogp_lib.errors import RunError
+from discogp_lib.evaluate import evaluate
+from discogp_lib.methods import METHODS
+from discogp_lib.methods.settings import needs_budget, settings_for
+from discogp_lib.model import MaskedTransformer, load_model
+from discogp_lib.paths import REPO, RESULTS, atomic_path
+from discogp_lib.profiles import get_profile
+from discogp_lib.sheaf import Sheaf
+from discogp_lib.tasks import Task, load_task
+
+RECORD_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """Which run: everything else follows from the profile."""
+
+    profile: str
+    task: str
+    method: str
+    seed: int
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's files lie."""
+        return RESULTS / self.profile / "runs" / self.task / self.method / f"seed{self.seed}"
+
+    @property
+    def record_path(self) -> Path:
+        """The record."""
+        return self.folder / "record.json"
+
+    @property
+    def sheaf_path(self) -> Path:
+        """The sheaf."""
+        return self.folder / "sheaf.safetensors"
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.method} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a run found; `data` is the whole of record.json."""
+
+    run: Run
+    data: dict[str, Any]
+
+    @property
+    def test(self) -> dict[str, float]:
+        """The evaluation on the test prompts."""
+        return self.data["metrics"]["test"]
+
+    def sheaf(self) -> Sheaf:
+        """The run's sheaf."""
+        return Sheaf.load(self.run.sheaf_path)
+
+
+@cache
+def cached_model(name: str, device: str = "cpu") -> MaskedTransformer:
+    """A model, loaded once per process."""
+    return load_model(name, device)
+
+
+@cache
+def cached_task(name: str, model: str, seed: int, device: str = "cpu") -> Task:
+    """A task for a model, made once per process."""
+    return load_task(name, cached_model(model, device), seed=seed)
+
+
+def load_record(run: Run, *, say: Callable[[str], None] = print) -> Record | None:
+    """The record of a finished run; a damaged one is reported and counts as missing."""
+    if not run.record_path.exists():
+        return None
+    try:
+        data = json.loads(run.record_path.read_text())
+        whole = data["version"] == RECORD_VERSION and {"inputs", "metrics"} <= set(data)
+        if whole and data["sheaf_sha256"] == file_sha256(run.sheaf_path):
+            return Record(run, data)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    say(f"The record of {run} is damaged or its sheaf is; the run is done again.")
+    return None
+
+
+def compute(run: Run, *, device: str = "cpu", progress: bool = True) -> Record:
+    """The record of a run: from the store if its inputs have not changed, else computed now."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(run.folder / ".lock", timeout=0):
+            return _compute_locked(run, device, progress)
+    except Timeout:
+        raise RunError(
+            f"{run} is being computed by another process (its folder {run.folder} is locked)."
+        ) from None
+
+
+def _compute_locked(run: Run, device: str, progress: bool) -> Record:
+    profile = get_profile(run.profile)
+    model = cached_model(profile.model, device)
+    task = cached_task(run.task, profile.model, run.seed, device)
+    budget = None
+    if needs_budget(run.method):
+        budget = compute(Run(run.profile, run.task, "discogp", run.seed), device=device).test
+    config = settings_for(run.method, profile.search, budget)
+    inputs = {
+        "checkpoint_sha256": model.checkpoint_sha256,
+        "task_sha256": task.sha256,
+        "method": run.method,
+        "seed": run.seed,
+        "config": config.as_dict(),
+    }
+    record = load_record(run)
+    if record is not None and record.data["inputs"] == inputs:
+        return record
+    wall, cpu = time.perf_counter(), time.process_time()
+    state = run.folder / "search"
+    sheaf = METHODS[run.method](model, task, config, run.seed, checkpoint=state, progress=progress)
+    seconds = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    record = _write(run, model, task, sheaf, inputs, seconds)
+    for leftover in run.folder.glob("search*"):
+        leftover.unlink()
+    return record
+
+
+def _write(
+    run: Run,
+    model: MaskedTransformer,
+    task: Task,
+    sheaf: Sheaf,
+    inputs: dict[str, Any],
+    seconds: dict[str, float],
+) -> Record:
+    """Evaluate, then write the sheaf and, last, the record."""
+    data = {
+        "version": RECORD_VERSION,
+        "profile": run.profile,
+        "task": run.task,
+        "short_name": task.short_name,
+        "method": run.method,
+        "seed": run.seed,
+        "model": model.name,
+        "inputs": inputs,
+        "metrics": {
+            name: evaluate(model, sheaf, getattr(task, name)).as_dict()
+            for name in ("train", "dev", "test")
+        },
+        "found": sheaf.metadata.get("found", {}),
+        "seconds": seconds,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "environment": environment(model.device),
+    }
+    sheaf.save(run.sheaf_path)
+    data["sheaf_sha256"] = file_sha256(run.sheaf_path)
+    with atomic_path(run.record_path) as temporary:
+        temporary.write_text(json.dumps(data, indent=1) + "\n")
+    return Record(run, data)
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """On what a run was made."""
+    packages = ("discogp", "torch", "transformers", "transformer-lens", "numpy")
+    processor = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {
+        "python": sys.version.split()[0],
+        **{name: version(name) for name in packages},
+        "device": f"{device.type} ({processor})",
+        "git": git_revision(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+@cache
+def git_revision() -> str:
+    """The revision of the code, with a mark if it has uncommitted changes."""
+    command = ["git", "-C", str(REPO), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return found.stdout.strip()
+
+
+def file_sha256(path: Path) -> str:
+    """Hash of a file's contents."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def finished(profile: str) -> list[Record]:
+    """All records of a profile that are whole, in a fixed order."""
+    root = RESULTS / profile / "runs"
+    records = []
+    for path in sorted(root.rglob("record.json")):
+        *task, method, seed = path.parent.relative_to(root).parts
+        run = Run(profile, "/".join(task), method, int(seed.removeprefix("seed")))
+        if (record := load_record(run)) is not None:
+            records.append(record)
+    return records
