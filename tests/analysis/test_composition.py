@@ -1,0 +1,144 @@
+"""Unions and their controls, on a tiny model whose answers are looked up one by one."""
+
+import numpy as np
+import pytest
+import torch
+
+import discogp_lib as dgp
+from discogp_lib.analysis import composition
+from discogp_lib.analysis.chance import by_part, uniform
+from discogp_lib.analysis.parts import parts_of
+from discogp_lib.errors import ConfigError
+from discogp_lib.evaluate import evaluate
+from discogp_lib.layout import unflatten
+from discogp_lib.sheaf import Sheaf
+from discogp_lib.tasks.base import Split
+
+TASKS = ("AGA", "ANA", "DNA")
+
+
+@pytest.fixture(scope="module")
+def model(tiny_gpt2_dir):
+    return dgp.load_model(tiny_gpt2_dir)
+
+
+def random_split(seed: int) -> Split:
+    noise = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(2, 18, (20, 5), generator=noise)
+    return Split(
+        prompts=tuple(f"prompt {i}" for i in range(20)),
+        tokens=tokens,
+        corrupted=tokens,
+        lengths=torch.full((20,), 5),
+        labels=torch.tensor([[3, 4]]).repeat(20, 1),
+        targets=torch.randint(0, 2, (20,), generator=noise),
+        groups=torch.zeros(20, dtype=torch.int64),
+    )
+
+
+def make_sheaf(model, seed: int) -> Sheaf:
+    noise = torch.Generator().manual_seed(seed)
+    full = Sheaf.full(model)
+    return Sheaf(
+        full.layout,
+        full.model_name,
+        full.checkpoint_sha256,
+        torch.rand(full.n_edges, generator=noise) < 0.3,
+        unflatten(torch.rand(full.n_weights, generator=noise) < 0.3, full.layout),
+    )
+
+
+@pytest.fixture(scope="module")
+def sheaves(model):
+    return {t: [make_sheaf(model, 10 * i + s) for s in range(2)] for i, t in enumerate(TASKS)}
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return {task: random_split(i) for i, task in enumerate(TASKS)}
+
+
+@pytest.fixture(scope="module")
+def table(model, sheaves, splits):
+    return composition.composition_table(model, sheaves, splits, sizes=(2, 3), draws=2)
+
+
+def test_every_union_is_evaluated_on_the_columns_task(model, sheaves, splits, table):
+    composed = table[table["kind"] == "composed"]
+    assert len(composed) == 2 * 3 * (2 + 1)
+    for row in composed.itertuples():
+        union = sheaves[row.task][row.seed]
+        for name in row.joined.split(" + "):
+            union = union | sheaves[name][row.seed]
+        expected = evaluate(model, union, splits[row.task])
+        assert row.accuracy == pytest.approx(expected.accuracy)
+        assert (row.low, row.high) == pytest.approx((expected.accuracy_low, expected.accuracy_high))
+        assert (row.edges, row.weights) == (union.kept_edges, union.kept_weights)
+    for kind, which in (("original", lambda s: s), ("full model", lambda s: Sheaf.full(model))):
+        for row in table[table["kind"] == kind].itertuples():
+            expected = evaluate(model, which(sheaves[row.task][row.seed]), splits[row.task])
+            assert row.accuracy == pytest.approx(expected.accuracy)
+
+
+def test_controls_have_the_size_of_the_union(table):
+    keys = ["seed", "task", "joined"]
+    sizes = table[table["size"] > 1].groupby(keys)[["edges", "weights"]].nunique()
+    assert (sizes == 1).all().all()
+    counts = table["kind"].value_counts()
+    assert counts["random"] == counts["matched"] == 2 * counts["composed"]
+
+
+def test_controls_add_to_the_sheaf_what_it_lacks(sheaves):
+    alone, added = sheaves["AGA"][0], sheaves["ANA"][0] - sheaves["AGA"][0]
+    for draw in (uniform(np.random.default_rng(0)), by_part(np.random.default_rng(0))):
+        joined = composition.join_random(alone, added, draw)
+        assert alone - joined == alone & ~alone
+        assert joined.kept_edges == alone.kept_edges + added.kept_edges
+        assert joined.kept_weights == alone.kept_weights + added.kept_weights
+    new = joined - alone  # of the draw part by part
+    for kind in ("edges", "weights"):
+        parts = parts_of(alone.layout, kind)
+        masks = [s.edge_mask if kind == "edges" else s.flat_weight_mask for s in (new, added)]
+        assert torch.equal(*[parts.count(mask) for mask in masks])
+
+
+def test_differences_are_paired_and_averaged_over_seeds(table):
+    changes = composition.differences(table)
+    assert len(changes) == 2 * 3 * 3
+    row = changes[(changes["task"] == "DNA") & (changes["joined"] == "AGA")]
+    for one in row.itertuples():
+        mine = table[(table["seed"] == one.seed) & (table["task"] == "DNA")]
+        original = mine[mine["kind"] == "original"]["accuracy"].item()
+        pair = mine[mine["joined"] == "AGA"].groupby("kind")["accuracy"].mean()
+        assert one.change == pytest.approx(pair["composed"] - original)
+        assert one.over_random == pytest.approx(pair["composed"] - pair["random"])
+        assert one.over_matched == pytest.approx(pair["composed"] - pair["matched"])
+    means = composition.over_seeds(changes)
+    mean = means[(means["task"] == "DNA") & (means["joined"] == "AGA")].iloc[0]
+    assert mean["change"] == pytest.approx(row["change"].mean())
+    half = 12.706205 * row["change"].std() / 2**0.5  # Student's t with one degree of freedom
+    assert mean["change_high"] - mean["change"] == pytest.approx(half, rel=1e-4)
+    assert mean["n_seeds"] == 2
+
+
+def test_the_papers_table_has_the_sheaf_alone_in_its_last_row(table):
+    rows = composition.paper_rows(table).set_index("joined with")
+    assert rows.index.tolist() == [*TASKS, "original"]
+    assert rows.columns.tolist() == list(TASKS)
+    assert all(np.isnan(rows.loc[task, task]) for task in TASKS)
+    alone = table[(table["kind"] == "original") & (table["task"] == "ANA")]["accuracy"].mean()
+    assert rows.loc["original", "ANA"] == pytest.approx(100 * alone)
+
+
+def test_the_same_seed_draws_the_same_controls(model, sheaves, splits, table):
+    again = composition.composition_table(model, sheaves, splits, sizes=(2, 3), draws=2)
+    assert again.equals(table)
+
+
+def test_mistakes_are_told(model, sheaves, splits):
+    with pytest.raises(ConfigError, match="ANA has 1"):
+        composition.composition_table(model, sheaves | {"ANA": sheaves["ANA"][:1]}, splits)
+    with pytest.raises(ConfigError, match="no prompts for DNA"):
+        composition.composition_table(model, sheaves, {t: splits[t] for t in TASKS[:2]})
+    with pytest.raises(ConfigError, match="2 to 3"):
+        composition.composition_table(model, sheaves, splits, sizes=(4,))
