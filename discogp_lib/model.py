@@ -117,9 +117,11 @@ class MaskedTransformer:
 
     def masked_weights(self, sheaf: Sheaf | None) -> Weights:
         """The weights that a sheaf keeps, with zeros elsewhere."""
-        if sheaf is None or sheaf.keeps_all_weights:
+        if sheaf is None:
             return self.weights
         sheaf.check_fits(self)
+        if sheaf.keeps_all_weights:
+            return self.weights
         masks = sheaf.weight_masks
         return {name: w * masks[name].to(self.device) for name, w in self.weights.items()}
 

@@ -243,12 +243,14 @@ class _Buffer:
         self.reference = reference
         self.base = None if reference is None else torch.zeros_like(self.outputs[:, 0])
         self._gradients: Loan | None = None
+        self._whole: _Buffer | None = None
 
     def at(self, tokens: Tensor) -> _Buffer:
         """A copy at some tokens."""
         reference = None if self.reference is None else self.reference[tokens]
         part = _Buffer(Loan(self.outputs[tokens], None), reference)
         part.base = None if self.base is None else self.base[tokens]
+        part._whole = self
         return part
 
     def relate(self, first: int, stop: int) -> None:
@@ -263,6 +265,12 @@ class _Buffer:
             self._gradients = SCRATCH.lend(self.outputs.shape, self.outputs)
             self._gradients.tensor.zero_()
         return self._gradients.tensor
+
+    def restart(self) -> None:
+        """Forget the gradients of an earlier backward pass through the same graph."""
+        self._gradients = None
+        if self._whole is not None:
+            self._whole.restart()
 
     def mix(self, matrix: Tensor, tokens: slice) -> Tensor:
         """Each receiver's sum (token, receiver, d_model) at some tokens."""
@@ -378,6 +386,7 @@ class _Total(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (matrix,) = ctx.saved_tensors
         everywhere = slice(0, len(grad))
+        ctx.buffer.restart()  # every backward pass begins here
         ctx.buffer.unmix(matrix, grad.unsqueeze(1), everywhere)
         to_matrix = None
         if ctx.needs_input_grad[1]:
