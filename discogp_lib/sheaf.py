@@ -147,6 +147,12 @@ class Sheaf:
             f"weights={self.kept_weights:,} of {self.n_weights:,} ({self.weight_density:.2%}))"
         )
 
+    def _repr_html_(self) -> str:
+        """The sheaf drawn, where a notebook shows it."""
+        from discogp_lib.viewer import sheaf_html
+
+        return sheaf_html(self)
+
     # -- algebra --------------------------------------------------------------------------
 
     def __or__(self, other: Sheaf) -> Sheaf:

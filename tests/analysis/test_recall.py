@@ -41,7 +41,7 @@ def test_what_is_available_follows_the_formulas(layout: Layout, gpt2_graph: Layo
 
 def test_the_random_band_holds_what_random_masks_keep(layout: Layout, random_sheaf):
     one = recall.layer_counts(random_sheaf(layout, 0))
-    drawn = [recall.layer_counts(random_sheaf(layout, seed))["kept"] for seed in range(1, 200)]
+    drawn = [recall.layer_counts(random_sheaf(layout, seed))["kept"] for seed in range(1, 60)]
     # Random masks here have the density in expectation only: a little wider than fixed sizes.
     mean, spread = np.mean(drawn, axis=0), np.std(drawn, axis=0)
     density = np.where(
@@ -50,8 +50,8 @@ def test_the_random_band_holds_what_random_masks_keep(layout: Layout, random_she
         random_sheaf(layout, 0).weight_density,
     )
     assert one["random"].to_numpy() == pytest.approx(density * one["available"].to_numpy())
-    assert mean == pytest.approx(0.3 * one["available"].to_numpy(), abs=0.25 * spread.max())
-    assert one["random_spread"].to_numpy() == pytest.approx(spread, rel=0.35, abs=1e-9)
+    assert mean == pytest.approx(0.3 * one["available"].to_numpy(), abs=0.5 * spread.max())
+    assert one["random_spread"].to_numpy() == pytest.approx(spread, rel=0.5, abs=1e-9)
 
 
 def test_relations_count_once_whatever_their_seeds(layout: Layout, random_sheaf):
