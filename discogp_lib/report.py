@@ -16,7 +16,7 @@ def records_frame(profile: str) -> pd.DataFrame:
         data = record.data
         row = {key: data[key] for key in ("task", "short_name", "method", "seed", "model")}
         row["run"] = f"{record.run.task}/{record.run.method}/seed{record.run.seed}"
-        row |= {name: value for name, value in record.test.items()}
+        row |= dict(record.test.items())
         row |= {f"train_{name}": value for name, value in data["metrics"]["train"].items()}
         row |= {f"{name}_seconds": value for name, value in data["seconds"].items()}
         row |= {

@@ -194,7 +194,7 @@ class Stage:
     def run(self, store: SearchCheckpoint | None = None, progress: bool = True) -> SearchResult:
         """Search to the end, from the checkpoint if there is one of this stage."""
         self.best: Sheaf | None = None
-        state = self._resume(store) or self._start()
+        state = self._resume(store) or self.begin()
         bar = tqdm(
             total=self.steps,
             initial=state.step,
@@ -204,7 +204,7 @@ class Stage:
         )
         with bar:
             while not state.status and state.step < self.steps:
-                losses = self._step(state.step)
+                losses = self.step(state.step)
                 state.step += 1
                 bar.update()
                 if not all(map(math.isfinite, losses.values())):
@@ -218,7 +218,7 @@ class Stage:
             self._save(store, state)
         return self._result(state)
 
-    def _start(self) -> _State:
+    def begin(self) -> _State:
         """Fresh masks, their logits at the given or the probed start."""
         given = {"weights": self.config.weight_logit, "edges": self.config.edge_logit}
         start: dict[str, float] = {
@@ -293,7 +293,7 @@ class Stage:
                 return logit
         return PROBED_LOGITS[-1]
 
-    def _step(self, step: int) -> dict[str, float]:
+    def step(self, step: int) -> dict[str, float]:
         """Sample, both losses, one optimiser step; returns the losses."""
         config = self.config
         index = batch_index(len(self.train), config.batch_size, self.seed, step)

@@ -4,7 +4,6 @@ others the densities that DiscoGP reached on the task, as in the paper."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from discogp_lib.config import SearchConfig
