@@ -133,7 +133,8 @@ def _scramble(x: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
 def uniform(index: Int[Tensor, " n"], key: Any, again: Any) -> Float[Tensor, " n"]:
     """Uniform numbers in (0, 1), a pure function of position and keys."""
     bits = _scramble(_scramble(index ^ key) + again)
-    return ((bits >> 8) & 0xFFFFFF).float() * 2.0**-24 + 2.0**-25
+    # 23 bits and a half: one more would be rounded, at the upper end to one.
+    return ((bits >> 9) & 0x7FFFFF).float() * 2.0**-23 + 2.0**-24
 
 
 def _sample_chunk(
