@@ -64,6 +64,8 @@ def read_sheaf(path: Path) -> dict[str, Any]:
         )
     if set(header) != HEADER_KEYS or set(tensors) != {"edges", "weights"}:
         raise SheafError(f"{path} lacks parts of a sheaf file; get or write it again.")
+    if any(tensor.dtype != torch.uint8 for tensor in tensors.values()):
+        raise SheafError(f"{path} does not hold packed masks; get or write it again.")
     if header["sha256"] != _digest(header, tensors):
         raise SheafError(f"{path} was altered or damaged: its hash does not match; get it again.")
     layout = _layout(path, header["layout"])
@@ -78,7 +80,7 @@ def read_sheaf(path: Path) -> dict[str, Any]:
         "checkpoint_sha256": header["checkpoint_sha256"],
         "edge_mask": edge_mask,
         "weight_masks": unflatten(weight_mask, layout),
-        "metadata": json.loads(header["metadata"]),
+        "metadata": _metadata(path, header["metadata"]),
     }
 
 
@@ -99,10 +101,23 @@ def _layout(path: Path, text: str) -> Layout:
         layout = Layout(**json.loads(text))
     except (TypeError, ValueError):
         raise SheafError(f"{path} does not describe its model's shape.") from None
-    sizes = [getattr(layout, f.name) for f in fields(Layout) if f.type == "int" or f.type is int]
-    if not all(isinstance(n, int) and 0 < n < 1 << 24 for n in sizes):
+    sizes = {f.name: getattr(layout, f.name) for f in fields(Layout) if f.type in (int, "int")}
+    if not all(
+        isinstance(n, int) and 0 < n < (1 << 24 if name.startswith("d_") else 1 << 10)
+        for name, n in sizes.items()
+    ):
         raise SheafError(f"{path} describes a model of an impossible shape.")
     return layout
+
+
+def _metadata(path: Path, text: str) -> dict[str, Any]:
+    try:
+        metadata = json.loads(text)
+    except ValueError:
+        metadata = None
+    if not isinstance(metadata, dict):
+        raise SheafError(f"{path} does not say where its sheaf comes from; write it again.")
+    return metadata
 
 
 def _digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
