@@ -2,8 +2,8 @@
 
 Layers run from left to right and heads from top to bottom; a layer's MLP lies in a row of its
 own below the heads, half a column to the right, because it reads from them. The `input` is at
-the left end of that row and the `logits` at its right end. Coordinates are in columns and rows;
-the viewer and the figures scale them.
+the left end of that row and the `logits` at its right end. Coordinates are those of a picture
+`WIDTH` units wide with y downwards; the viewer takes them as pixels, the figures scale them.
 """
 
 from __future__ import annotations
@@ -31,24 +31,59 @@ INPUT_NAMES = {"q": "query", "k": "key", "v": "value", "mlp": "MLP", "logits": "
 STRONG = 100
 """So many of the edges are drawn opaque, those between the nodes that keep most; the rest faint."""
 
+WIDTH, ROW = 1000, 34
+TOP, SIDE, BOTTOM = 52, 34, 56
+"""Space around the nodes, for labels."""
 MLP_GAP = 0.9
 """Rows between the last head and the MLPs, beyond one."""
+RADIUS = 13.0
+"""Of the node that keeps the largest share of its weights, where columns are wide enough."""
+BOW = 40
+"""How far an edge within a row may bow, so as not to run through the nodes between."""
 
 
-def places(layout: Layout) -> dict[str, tuple[float, float]]:
-    """Column and row of every node."""
+def column_width(layout: Layout) -> float:
+    """Distance between two layers."""
+    return (WIDTH - 2 * SIDE) / (layout.n_layers + 1.5)
+
+
+def height(layout: Layout) -> int:
+    """Height of the picture."""
+    return round(TOP + (layout.n_heads + MLP_GAP) * ROW + BOTTOM)
+
+
+def places(layout: Layout) -> dict[str, tuple[int, int]]:
+    """x and y of every node."""
     bottom = layout.n_heads + MLP_GAP
-    found = {"input": (-1.0, bottom), "logits": (layout.n_layers + 0.5, bottom)}
+    cells = {"input": (-1.0, bottom), "logits": (layout.n_layers + 0.5, bottom)}
     for layer in range(layout.n_layers):
-        found |= {f"a{layer}.h{h}": (float(layer), float(h)) for h in range(layout.n_heads)}
-        found[f"m{layer}"] = (layer + 0.5, bottom)
-    return found
+        cells |= {f"a{layer}.h{h}": (float(layer), float(h)) for h in range(layout.n_heads)}
+        cells[f"m{layer}"] = (layer + 0.5, bottom)
+    column = column_width(layout)
+    return {
+        name: (round(SIDE + (x + 1) * column), round(TOP + y * ROW))
+        for name, (x, y) in cells.items()
+    }
+
+
+def labels(layout: Layout) -> list[tuple[int, int, str]]:
+    """Names of rows and columns, and where they stand; every fifth where layers are many."""
+    at, step = places(layout), 1 if column_width(layout) >= 36 else 5
+    (left, bottom), top = at["input"], TOP - ROW
+    texts = [(left, top, "layer")]
+    texts += [(at[f"a{n}.h0"][0], top, str(n)) for n in range(0, layout.n_layers, step)]
+    texts += [(left, at[f"a0.h{h}"][1], f"h{h}") for h in range(layout.n_heads)]
+    under = [f"m{n}" for n in range(0, layout.n_layers, step)]
+    texts += [(at[node][0], bottom + BOW + 6, node) for node in ("input", *under, "logits")]
+    return texts
 
 
 def nodes(sheaf: Sheaf) -> pd.DataFrame:
     """Every node: where it is drawn, what it keeps, and how many kept edges it has.
 
-    Columns: `node`, `kind` (input, head, mlp, logits), `layer`, `head`, `x`, `y`, `kept` and
+    Columns: `node`, `kind` (input, head, mlp, logits), `layer`, `head`, `x`, `y`, `radius` (the
+    area grows with the share of weights kept, the largest in the sheaf is `largest_radius`),
+    `kept` and
     `available` (weights; a head's are its queries and outputs and the keys and values it uses;
     the output bias, which a layer's heads share, is left out), `share`, `edges_in`, `edges_out`.
     """
@@ -56,6 +91,7 @@ def nodes(sheaf: Sheaf) -> pd.DataFrame:
     counts = _weights_of_nodes(sheaf)
     edges = edge_rows(sheaf)
     incoming, outgoing = edges["receiver"].value_counts(), edges["sender"].value_counts()
+    layers = {"input": -1, "logits": layout.n_layers}
     rows = []
     for name, (x, y) in places(layout).items():
         kind = {"i": "input", "l": "logits", "a": "head", "m": "mlp"}[name[0]]
@@ -64,18 +100,31 @@ def nodes(sheaf: Sheaf) -> pd.DataFrame:
             {
                 "node": name,
                 "kind": kind,
-                "layer": {"input": -1, "logits": layout.n_layers}.get(name, int(x)),
-                "head": int(y) if kind == "head" else -1,
+                "layer": layers[name] if name in layers else int(name[1:].split(".")[0]),
+                "head": int(name.split("h")[1]) if kind == "head" else -1,
                 "x": x,
                 "y": y,
-                "kept": int(kept),
-                "available": int(available),
+                "kept": kept,
+                "available": available,
                 "share": kept / available if available else np.nan,
                 "edges_in": int(incoming.get(name, 0)),
                 "edges_out": int(outgoing.get(name, 0)),
             }
         )
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    return table.assign(radius=_radii(table, largest_radius(layout)))
+
+
+def largest_radius(layout: Layout) -> float:
+    """Radius of the largest node and of the ring that every node has."""
+    return min(RADIUS, 0.42 * column_width(layout))
+
+
+def _radii(table: pd.DataFrame, largest: float) -> pd.Series:
+    """Area by share of kept weights; input and logits have none and show if they have edges."""
+    by_share = largest * (table["share"] / (table["share"].max() or 1.0)) ** 0.5
+    linked = (table["edges_in"] + table["edges_out"]) > 0
+    return by_share.fillna(0.5 * largest * linked)
 
 
 def _weights_of_nodes(sheaf: Sheaf) -> dict[str, tuple[int, int]]:
@@ -100,7 +149,8 @@ def _weights_of_nodes(sheaf: Sheaf) -> dict[str, tuple[int, int]]:
 def edge_rows(sheaf: Sheaf) -> pd.DataFrame:
     """The kept edges (columns of `parts.edge_table`), with the name of each as `edge`.
 
-    Where heads share keys and values, an edge into a key/value head is drawn to its first head.
+    `x0`, `y0` to `x3`, `y3` are the four points of its Bezier curve. Where heads share keys and
+    values, an edge into a key/value head is drawn to its first head.
     """
     names = pd.Series(sheaf.edges, dtype=object)
     edges = kept_edges(sheaf)
@@ -110,7 +160,27 @@ def edge_rows(sheaf: Sheaf) -> pd.DataFrame:
         parts = edges["receiver"][shared].str.split(".kv", expand=True, regex=False)
         first = (parts[1].astype(int) * per_group).astype(str)
         edges.loc[shared, "receiver"] = parts[0] + ".h" + first
-    return edges.assign(edge=names)
+    return _with_curves(edges.assign(edge=names), places(sheaf.layout))
+
+
+def _with_curves(edges: pd.DataFrame, at: dict[str, tuple[int, int]]) -> pd.DataFrame:
+    """The points of each edge's curve: level at both ends, and bowed within a row."""
+    start = np.array([at[name] for name in edges["sender"]], dtype=float).reshape(-1, 2)
+    end = np.array([at[name] for name in edges["receiver"]], dtype=float).reshape(-1, 2)
+    end[:, 1] += edges["input"].map({"q": -5, "k": 0, "v": 5}).fillna(0).to_numpy()
+    across, down = (end - start).T
+    below = edges["sender_kind"].ne("head").to_numpy()
+    bow = np.minimum(BOW, 0.22 * across) * np.where(below, 1, -1) * (np.abs(down) <= 10)
+    return edges.assign(
+        x0=start[:, 0],
+        y0=start[:, 1],
+        x1=(start[:, 0] + 0.4 * across).round(),
+        y1=(start[:, 1] + bow).round(),
+        x2=(start[:, 0] + 0.6 * across).round(),
+        y2=(end[:, 1] + bow).round(),
+        x3=end[:, 0],
+        y3=end[:, 1],
+    )
 
 
 def edges(sheaf: Sheaf, strong: int = STRONG) -> pd.DataFrame:

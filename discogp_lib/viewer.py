@@ -8,8 +8,10 @@ so it reads on light and on dark.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -19,12 +21,6 @@ from discogp_lib.sheaf import Sheaf
 
 MAX_EDGES = 2_500
 """Beyond this many edges no single one could be made out: the drawing then gives counts only."""
-
-WIDTH = 1000
-ROW = 34
-TOP, SIDE, BOTTOM = 52, 34, 56
-RADIUS = 13.0
-"""Of the node that keeps the largest share of its weights."""
 
 STYLE = """
 .dgp-sheaf{font:13px/1.4 system-ui,sans-serif;max-width:1000px}
@@ -93,8 +89,7 @@ def sheaf_html(sheaf: Sheaf) -> str:
     """The sheaf as HTML: SVG, style and script in one piece, below 300 kB."""
     nodes = grid.nodes(sheaf)
     drawn = sheaf.kept_edges <= MAX_EDGES
-    scale = _Scale(sheaf)
-    body = _edges(grid.edges(sheaf), scale) if drawn else '<g class="dgp-edges"></g>'
+    body = _edges(grid.edges(sheaf)) if drawn else '<g class="dgp-edges"></g>'
     summary = describe(sheaf)
     strong = " Opaque: the edges between the nodes that keep the largest shares of their weights."
     if not drawn:
@@ -109,9 +104,10 @@ def sheaf_html(sheaf: Sheaf) -> str:
     return (
         f'<div class="dgp-sheaf"><style>{STYLE}</style><div><b>{escape(summary)}</b></div>'
         f"{_bar(sheaf)}"
-        f'<svg viewBox="0 0 {WIDTH} {scale.height}" role="img" aria-label="{label}" '
+        f'<svg viewBox="0 0 {grid.WIDTH} {grid.height(sheaf.layout)}" role="img" '
+        f'aria-label="{label}" '
         f'style="--faint:{faint:.2f}" xmlns="http://www.w3.org/2000/svg">'
-        f"{_labels(sheaf, scale)}{body}{_nodes(nodes, scale)}</svg>"
+        f"{_labels(sheaf)}{body}{_nodes(nodes, grid.largest_radius(sheaf.layout))}</svg>"
         f"<output>{escape(note)}</output></div><script>{{{SCRIPT}}}</script>"
     )
 
@@ -132,26 +128,9 @@ def save_png(sheaf: Sheaf, path: str | Path) -> None:
     """The same drawing as a picture, for where HTML is not shown."""
     from discogp_lib import plots
 
-    figure = plots.sheaf(grid.nodes(sheaf), grid.edges(sheaf))
+    figure = plots.sheaf_drawing(grid.nodes(sheaf), grid.edges(sheaf))
     with atomic_path(path) as temporary, plots.house_style():
         figure.savefig(temporary, format="png", metadata={"Software": None})
-
-
-class _Scale:
-    """From columns and rows to pixels."""
-
-    def __init__(self, sheaf: Sheaf) -> None:
-        layout = sheaf.layout
-        self.column = (WIDTH - 2 * SIDE) / (layout.n_layers + 1.5)
-        self.height = round(TOP + (layout.n_heads + grid.MLP_GAP) * ROW + BOTTOM)
-        self.places = grid.places(layout)
-        self.radius = min(RADIUS, 0.42 * self.column)
-
-    def at(self, x: float, y: float) -> tuple[int, int]:
-        return round(SIDE + (x + 1) * self.column), round(TOP + y * ROW)
-
-    def of(self, node: str) -> tuple[int, int]:
-        return self.at(*self.places[node])
 
 
 def _bar(sheaf: Sheaf) -> str:
@@ -170,68 +149,49 @@ def _bar(sheaf: Sheaf) -> str:
     )
 
 
-def _labels(sheaf: Sheaf, scale: _Scale) -> str:
+def _labels(sheaf: Sheaf) -> str:
     """Names of rows and columns."""
-    layout = sheaf.layout
-    step = 1 if scale.column >= 36 else 5
-    (left, top), under = scale.at(-1, -1.1), scale.of("input")[1] + 46
-    texts = [(scale.at(layer, 0)[0], top, str(layer)) for layer in range(0, layout.n_layers, step)]
-    texts += [(left, scale.at(0, head)[1], f"h{head}") for head in range(layout.n_heads)]
-    texts += [(scale.of(f"m{n}")[0], under, f"m{n}") for n in range(0, layout.n_layers, step)]
-    texts += [(scale.of(node)[0], under, node) for node in ("input", "logits")]
-    texts.append((left, top, "layer"))
-    return "".join(f'<text x="{x}" y="{y}">{text}</text>' for x, y, text in texts)
+    return "".join(
+        f'<text x="{x}" y="{y}">{text}</text>' for x, y, text in grid.labels(sheaf.layout)
+    )
 
 
-def _nodes(nodes: pd.DataFrame, scale: _Scale) -> str:
+def _nodes(nodes: pd.DataFrame, ring: float) -> str:
     """Circles whose area is the share of kept weights; a thin ring where a node could be."""
-    largest = nodes["share"].max()
     parts = []
-    for row in nodes.itertuples():
-        name = str(row.node)
-        x, y = scale.of(name)
-        edges = f"{row.edges_in:,} edges in, {row.edges_out:,} out"
-        about = f"{name}: {edges}"
-        radius = 0.5 * scale.radius if row.edges_in or row.edges_out else 0.0
-        if row.available:
-            about = f"{name}: {row.kept:,} of {row.available:,} weights ({row.share:.2%}), {edges}"
-            radius = scale.radius * (row.share / largest) ** 0.5 if row.kept else 0.0
-        disc = f'<circle class="k" cx="{x}" cy="{y}" r="{radius:.1f}"/>' if radius else ""
-        parts.append(
-            f'<g><title>{about}</title><circle class="c" cx="{x}" cy="{y}" '
-            f'r="{scale.radius:.0f}"/>{disc}</g>'
-        )
+    for row in nodes.to_dict("records"):
+        at = f'cx="{row["x"]}" cy="{row["y"]}"'
+        about = f"{row['edges_in']:,} edges in, {row['edges_out']:,} out"
+        if row["available"]:
+            counts = f"{row['kept']:,} of {row['available']:,} weights ({row['share']:.2%})"
+            about = f"{counts}, {about}"
+        disc = f'<circle class="k" {at} r="{row["radius"]:.1f}"/>' if row["radius"] else ""
+        outline = f'<circle class="c" {at} r="{ring:.0f}"/>'
+        parts.append(f"<g><title>{row['node']}: {about}</title>{outline}{disc}</g>")
     return f'<g class="dgp-nodes">{"".join(parts)}</g>'
 
 
-def _edges(edges: pd.DataFrame, scale: _Scale) -> str:
+def _edges(edges: pd.DataFrame) -> str:
     """Curves grouped by the layer and the kind of input they end in, the opaque ones on top."""
-    groups = []
-    for strong, layered in edges.sort_values("strong", kind="stable").groupby("strong"):
-        for (layer, kind), group in layered.groupby(["layer", "input"]):
-            paths = "".join(
-                _path(
-                    str(r.sender), str(r.receiver), str(r.edge), str(r.input), bool(strong), scale
-                )
-                for r in group.itertuples()
-            )
-            colour = grid.INPUT_COLOURS[str(kind)]
-            groups.append(f'<g data-layer="{layer}" stroke="{colour}">{paths}</g>')
-    return f'<g class="dgp-edges">{"".join(groups)}</g>'
+    groups: dict[tuple[bool, int, str], list[str]] = {}
+    for edge in edges.to_dict("records"):
+        key = (bool(edge["strong"]), int(edge["layer"]), str(edge["input"]))
+        groups.setdefault(key, []).append(_path(edge))
+    parts = [
+        f'<g data-layer="{layer}" stroke="{grid.INPUT_COLOURS[kind]}">{"".join(groups[key])}</g>'
+        for key in sorted(groups)
+        for _, layer, kind in [key]
+    ]
+    return f'<g class="dgp-edges">{"".join(parts)}</g>'
 
 
-def _path(sender: str, receiver: str, edge: str, kind: str, strong: bool, scale: _Scale) -> str:
-    """One edge; within a row it bows, so that it does not run through the nodes between."""
-    (x, y), (u, v) = scale.of(sender), scale.of(receiver)
-    v += {"q": -5, "k": 0, "v": 5}.get(kind, 0)
-    dx, dy = u - x, v - y
-    bow = 0
-    if abs(dy) <= 10:
-        bow = min(40, round(0.22 * dx)) * (1 if sender[0] in "im" else -1)
-    near, far = round(0.4 * dx), round(0.6 * dx)
-    title = escape(edge).replace("-&gt;", "->").replace("&gt;", ">")
-    real = edge.split("->")[1].split("<")[0]
-    to = f' data-to="{receiver}"' if real != receiver else ""
-    look = ' class="s"' if strong else ""
-    curve = f"M{x} {y}c{near} {bow} {far} {dy + bow} {dx} {dy}"
-    return f'<path{look}{to} d="{curve}"><title>{title}</title></path>'
+def _path(edge: dict[Hashable, Any]) -> str:
+    """One edge, in as few bytes as will do."""
+    x, y = edge["x0"], edge["y0"]
+    steps = [edge[f"{axis}{n}"] - (x, y)[axis == "y"] for n in (1, 2, 3) for axis in "xy"]
+    curve = f"M{x:.0f} {y:.0f}c{' '.join(f'{step:.0f}' for step in steps)}"
+    title = escape(edge["edge"]).replace("&gt;", ">")
+    look = ' class="s"' if edge["strong"] else ""
+    # Into keys and values that heads share: the node it is drawn to has another name.
+    drawn_to = f' data-to="{edge["receiver"]}"' if ".kv" in edge["edge"] else ""
+    return f'<path{look}{drawn_to} d="{curve}"><title>{title}</title></path>'

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float, Int
 
 from discogp_lib.analysis.chance import shared_by_chance, tail
@@ -121,6 +122,25 @@ def paper_rows(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def memberships(sheaves: Mapping[str, Sheaf], kind: Kind = "edges") -> pd.DataFrame:
+    """How many edges or weights are in exactly which sheaves, most first.
+
+    One bool column per sheaf, `count`, and `expected`: the count for random masks of the same
+    sizes. Combinations that do not occur, and what is in no sheaf, are left out.
+    """
+    code = sum(flat_mask(s, kind).long() << i for i, s in enumerate(sheaves.values()))
+    counts = torch.bincount(torch.as_tensor(code), minlength=2 ** len(sheaves)).numpy()
+    rows = []
+    for value in np.flatnonzero(counts[1:]) + 1:
+        inside = {name: bool(value >> i & 1) for i, name in enumerate(sheaves)}
+        shares = [_density(sheaf, kind) for sheaf in sheaves.values()]
+        chances = [p if i else 1 - p for p, i in zip(shares, inside.values(), strict=True)]
+        expected = counts.sum() * math.prod(chances)
+        rows.append(inside | {"count": int(counts[value]), "expected": float(expected)})
+    table = pd.DataFrame(rows, columns=[*sheaves, "count", "expected"])
+    return table.sort_values("count", ascending=False, kind="stable").reset_index(drop=True)
+
+
 class SimilarityTest(NamedTuple):
     """Whether pairs of one class overlap more than pairs of two classes."""
 
@@ -178,6 +198,10 @@ def similarity_test(
     within, between = float(values[same].mean()), float(values[~same].mean())
     p = float((differences >= within - between - 1e-12).mean())
     return SimilarityTest(within, between, within - between, p, len(assignments), exact)
+
+
+def _density(sheaf: Sheaf, kind: Kind) -> float:
+    return sheaf.edge_density if kind == "edges" else sheaf.weight_density
 
 
 def _differences(

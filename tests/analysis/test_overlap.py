@@ -126,6 +126,19 @@ def test_seeds_of_one_task_are_the_yardstick(layout: Layout, random_sheaf):
     assert likeness["n"].tolist() == [3, 1, 2] * 2
 
 
+def test_every_edge_is_counted_in_just_the_sheaves_it_is_in(layout: Layout, random_sheaf):
+    sheaves = {name: random_sheaf(layout, i) for i, name in enumerate("ABC")}
+    table = overlap.memberships(sheaves).set_index(list("ABC"))
+    edges = {name: set(sheaf.edges) for name, sheaf in sheaves.items()}
+    only_a_and_c = (edges["A"] & edges["C"]) - edges["B"]
+    assert table.loc[(True, False, True), "count"] == len(only_a_and_c)
+    assert table["count"].sum() == len(edges["A"] | edges["B"] | edges["C"])
+    assert table["count"].is_monotonic_decreasing
+    a, b, c = (sheaf.edge_density for sheaf in sheaves.values())
+    expected = a * (1 - b) * c * layout.graph.n_edges
+    assert table.loc[(True, False, True), "expected"] == pytest.approx(expected)
+
+
 def pairs_table(names: list[str], value) -> pd.DataFrame:
     rows = [
         {"a": a, "b": b, "kind": "edges", "ratio": value(a, b)}

@@ -1,29 +1,12 @@
-"""Drawing tidy tables, never computing: each function takes a DataFrame and returns a Figure."""
+"""Figures about the tasks themselves."""
 
-from pathlib import Path
+from __future__ import annotations
 
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from discogp_lib.paths import FIGURES, PACKAGE, atomic_path
-
-STYLE = PACKAGE / "discogp.mplstyle"
-COLUMN, PAGE = 3.3, 6.9
-"""Widths in inches of a column and of a page."""
-
-
-def save_figure(
-    figure: Figure, data: pd.DataFrame, profile: str, name: str, *, figures: Path = FIGURES
-) -> Path:
-    """Write `name`.png, .svg and the .csv behind them; returns the path of the PNG."""
-    folder = figures / profile
-    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-        with atomic_path(folder / f"{name}.{suffix}") as temporary, plt.style.context(STYLE):
-            figure.savefig(temporary, format=suffix, metadata=metadata)
-    with atomic_path(folder / f"{name}.csv") as temporary:
-        data.to_csv(temporary, index=False, float_format="%.6g", lineterminator="\n")
-    return folder / f"{name}.png"
+from discogp_lib.plots.style import COLUMN, house_style
 
 
 def label_priors(table: pd.DataFrame) -> Figure:
@@ -31,7 +14,7 @@ def label_priors(table: pd.DataFrame) -> Figure:
 
     Columns: `task`, `chance` (1/K), `majority` (one fixed answer), `paper_random`.
     """
-    with plt.style.context(STYLE):
+    with house_style():
         figure, axes = plt.subplots(figsize=(COLUMN, 0.9 + 0.17 * len(table)))
         rows = range(len(table))
         axes.hlines(rows, table["chance"], table["majority"], color="0.75", linewidth=1, zorder=1)

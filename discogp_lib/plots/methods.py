@@ -1,0 +1,266 @@
+"""Figures that compare methods, and that follow one search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from discogp_lib.plots.style import (
+    CHANCE,
+    COLUMN,
+    METHOD_COLOURS,
+    METHOD_MARKERS,
+    PAGE,
+    house_style,
+    in_order,
+    label_panels,
+    method_name,
+)
+
+DENSITY_LABELS = {
+    "edge_density": "edges kept (%)",
+    "weight_density": "weights kept (%)",
+}
+VALUE_LABELS = {"accuracy": "accuracy", "kl": "KL divergence (nats)"}
+LEVELS: dict[str, dict[str, Any]] = {
+    "chance": CHANCE,
+    "full": {"color": "black", "linewidth": 1.0},
+}
+"""How the levels that every method is held against are drawn."""
+BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
+
+
+def learning_curves(curve: pd.DataFrame, *, chance: float | None = None) -> Figure:
+    """One search, step by step: losses, accuracies on dev, and both densities.
+
+    Columns: `step`, `fidelity`, `dev_accuracy`, `weight_density`, `edge_density`; where the
+    search had them, `completeness` and `dev_complement`.
+    """
+    step = curve["step"]
+    with house_style():
+        figure, panels = plt.subplots(2, 2, figsize=(PAGE * 0.8, 3.6), sharex=True)
+        (losses, accuracies), (weights, edges) = panels
+        losses.plot(step, curve["fidelity"], color=BLUE, label="fidelity")
+        if "completeness" in curve:
+            losses.plot(
+                step, curve["completeness"], color=RED, label="completeness", linestyle="--"
+            )
+        losses.set_title("losses", loc="left")
+        losses.set_ylim(bottom=min(0.0, float(curve["fidelity"].min())))
+        losses.legend()
+        accuracies.plot(step, curve["dev_accuracy"], color=BLUE, label="sheaf")
+        if "dev_complement" in curve:
+            values = curve["dev_complement"]
+            accuracies.plot(step, values, color=RED, label="complement", linestyle="--")
+        if chance is not None:
+            accuracies.axhline(chance, label="chance", **CHANCE)
+        accuracies.set_title("accuracy on dev", loc="left")
+        accuracies.set_ylim(0, 1.03)
+        accuracies.legend(loc="lower left", ncols=3, columnspacing=1)
+        for axes, column in ((weights, "weight_density"), (edges, "edge_density")):
+            axes.plot(step, 100 * curve[column], color=GREEN)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.set_title(DENSITY_LABELS[column], loc="left")
+            axes.set_xlabel("step")
+        label_panels(panels.flat)
+        plt.close(figure)
+    return figure
+
+
+def caption_learning(curve: pd.DataFrame) -> str:
+    """Where the search ended."""
+    last = curve.sort_values("step").iloc[-1]
+    return (
+        f"One search over {last['step']:.0f} steps. It ends at a dev accuracy of "
+        f"{last['dev_accuracy']:.1%} with {last['weight_density']:.2%} of the weights and "
+        f"{last['edge_density']:.2%} of the edges (logarithmic axes below)."
+    )
+
+
+def pareto(
+    points: pd.DataFrame,
+    *,
+    x: str = "edge_density",
+    y: str = "accuracy",
+    chance: float | None = None,
+    paper: pd.DataFrame | None = None,
+) -> Figure:
+    """Accuracy or KL against density, a line per method; the paper's points are hollow.
+
+    Columns: `method`, and those named by `x` and `y`; `paper` has the same.
+    """
+    with house_style():
+        figure, axes = plt.subplots(figsize=(COLUMN, 2.6))
+        for method in in_order(points["method"]):
+            rows = points[points["method"] == method].sort_values(x)
+            look = _look(method)
+            line = "-" if len(rows) > 1 else "none"
+            axes.plot(100 * rows[x], rows[y], linestyle=line, alpha=0.9, **look)
+        if paper is not None:
+            for row in paper.to_dict("records"):
+                look = _look(str(row["method"])) | {"markerfacecolor": "white", "markersize": 6}
+                axes.plot(100 * row[x], row[y], linestyle="none", zorder=4, **look)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set(xlabel=DENSITY_LABELS[x], ylabel=VALUE_LABELS[y])
+        if y == "accuracy":
+            lowest = float(min(points[y].min(), chance if chance is not None else 0.0))
+            axes.set_ylim(max(lowest - 0.04, -0.03), 1.03)
+        else:
+            axes.set_ylim(bottom=0)
+        shown = [*points["method"], *([] if paper is None else paper["method"])]
+        handles = [Line2D([], [], label=method_name(m), **_look(m)) for m in in_order(shown)]
+        if chance is not None:
+            axes.axhline(chance, **CHANCE)
+            handles.append(Line2D([], [], label="chance", **CHANCE))
+        if paper is not None:
+            hollow: dict[str, Any] = {
+                "marker": "o",
+                "color": "0.3",
+                "markerfacecolor": "white",
+                "markersize": 6,
+            }
+            handles.append(Line2D([], [], label="paper", linestyle="none", **hollow))
+        figure.legend(handles=handles, loc="outside upper center", ncols=3, columnspacing=1)
+        plt.close(figure)
+    return figure
+
+
+def caption_pareto(
+    points: pd.DataFrame, *, x: str = "edge_density", y: str = "accuracy", paper: bool = False
+) -> str:
+    """The best point of each method in words."""
+    best = []
+    for method in in_order(points["method"]):
+        rows = points[points["method"] == method].sort_values(y, ascending=y != "accuracy")
+        value = rows[y].iloc[0]
+        shown = f"{value:.1%}" if y == "accuracy" else f"{value:.3f}"
+        best.append(f"{method_name(method)} {shown} at {rows[x].iloc[0]:.2%}")
+    hollow = " Hollow: the paper's numbers." if paper else ""
+    return (
+        f"{VALUE_LABELS[y][0].upper()}{VALUE_LABELS[y][1:]} against the share of "
+        f"{'edges' if x == 'edge_density' else 'weights'} kept. Best: {'; '.join(best)}.{hollow}"
+    )
+
+
+def method_intervals(
+    table: pd.DataFrame, *, value: str = "accuracy", label: str = "", x_from: float | None = None
+) -> Figure:
+    """Every method on every task: mean and interval; chance is a dash, the full model a tick.
+
+    Columns: `task`, `method`, `mean`, `low`, `high`; optional `chance` and `full` (by task).
+    """
+    tasks, methods = in_order(table["task"]), in_order(table["method"])
+    step = 0.8 / len(methods)
+    with house_style():
+        height = 0.75 + len(tasks) * max(0.085 * len(methods) + 0.07, 0.17)
+        figure, axes = plt.subplots(figsize=(PAGE * 0.75, height))
+        for number, method in enumerate(methods):
+            rows = table[table["method"] == method]
+            y = rows["task"].map(tasks.index).to_numpy(float) - 0.4 + (number + 0.5) * step
+            axes.hlines(y, rows["low"], rows["high"], color=METHOD_COLOURS.get(method, "0.3"))
+            axes.plot(rows["mean"], y, **(_look(method) | {"linestyle": "none", "markersize": 3.2}))
+        handles = [Line2D([], [], label=method_name(m), **_look(m)) for m in methods]
+        for column, look in LEVELS.items():
+            if column in table:
+                levels = table.drop_duplicates("task").set_index("task")[column].reindex(tasks)
+                places = np.arange(len(tasks))
+                axes.vlines(levels, places - 0.45, places + 0.45, zorder=1, **look)
+                name = "full model" if column == "full" else column
+                handles.append(Line2D([], [], label=name, **look))
+        for line in range(1, len(tasks)):
+            axes.axhline(line - 0.5, color="0.9", linewidth=0.5, zorder=0)
+        axes.set_yticks(range(len(tasks)), tasks)
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(len(tasks) - 0.5, -0.5)
+        if value == "accuracy":
+            axes.set_xlim(0 if x_from is None else x_from, 1.02)
+        else:
+            axes.set_xlim(left=0 if x_from is None else x_from)
+        axes.set_xlabel(label or VALUE_LABELS.get(value, value))
+        figure.legend(handles=handles, loc="outside upper center", ncols=5, columnspacing=1)
+        plt.close(figure)
+    return figure
+
+
+def caption_intervals(table: pd.DataFrame, *, label: str = "accuracy", runs: int) -> str:
+    """Means over tasks, method by method."""
+    means = table.groupby("method", sort=False)["mean"].mean()
+    parts = "; ".join(f"{method_name(str(m))} {value:.3f}" for m, value in means.items())
+    return (
+        f"Mean {label} of each method on each task with 95 % intervals over {runs} "
+        f"{'seed' if runs == 1 else 'seeds'}. Means over tasks: {parts}."
+    )
+
+
+def sensitivity(
+    table: pd.DataFrame, *, symbol: str, default: float | None = None, chance: float | None = None
+) -> Figure:
+    """How one setting moves accuracy, complement and densities.
+
+    Columns: `value`, `accuracy`, `complement_accuracy`, `weight_density`, `edge_density`; several
+    rows of one value (seeds, tasks) are drawn as points, their mean as a line.
+    """
+    with house_style():
+        figure, panels = plt.subplots(1, 2, figsize=(PAGE * 0.8, 2.2), sharex=True)
+        accuracies, densities = panels
+        for axes, column, label, colour, line in (
+            (accuracies, "accuracy", "sheaf", BLUE, "-"),
+            (accuracies, "complement_accuracy", "complement", RED, "--"),
+            (densities, "weight_density", "weights", GREEN, "-"),
+            (densities, "edge_density", "edges", "#CC79A7", "--"),
+        ):
+            scale = 100 if axes is densities else 1
+            _points_and_mean(axes, table["value"], scale * table[column], label, colour, line)
+        if chance is not None:
+            accuracies.axhline(chance, label="chance", **CHANCE)
+        accuracies.set_ylim(0, 1.03)
+        accuracies.set_title("accuracy", loc="left")
+        densities.set_title("kept (%)", loc="left")
+        densities.set_yscale("log")
+        densities.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        positive = bool((table["value"] > 0).all())
+        for axes in panels:
+            axes.set_xscale("log" if positive else "linear")
+            if default is not None:
+                axes.axvline(default, color="0.8", linewidth=3, zorder=0)
+            axes.set_xlabel(symbol + (" (grey: default)" if default is not None else ""))
+            axes.legend(loc="best")
+        label_panels(panels)
+        plt.close(figure)
+    return figure
+
+
+def caption_sensitivity(table: pd.DataFrame, *, symbol: str) -> str:
+    """The range of accuracies and densities over the values tried."""
+    means = table.groupby("value")[["accuracy", "weight_density", "edge_density"]].mean()
+    low, high = means.min(), means.max()
+    return (
+        f"{symbol} from {means.index.min():g} to {means.index.max():g}: accuracy "
+        f"{low['accuracy']:.1%} to {high['accuracy']:.1%}, weights kept "
+        f"{low['weight_density']:.2%} to {high['weight_density']:.2%}, edges kept "
+        f"{low['edge_density']:.2%} to {high['edge_density']:.2%} (points: single runs, lines: "
+        "means)."
+    )
+
+
+def _points_and_mean(
+    axes: Axes, x: pd.Series, y: pd.Series, label: str, colour: str, line: str
+) -> None:
+    axes.scatter(x, y, s=8, color=colour, alpha=0.4, linewidth=0)
+    mean = y.groupby(x).mean()
+    axes.plot(mean.index, mean, color=colour, linestyle=line, label=label)
+
+
+def _look(method: str) -> dict[str, Any]:
+    return {
+        "color": METHOD_COLOURS.get(method, "0.3"),
+        "marker": METHOD_MARKERS.get(method, "o"),
+    }

@@ -1,0 +1,222 @@
+"""Figures of what sheaves share."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Polygon
+
+from discogp_lib.plots.style import CHANCE, COLUMN, PAGE, house_style, in_order
+
+KIND_COLOURS = {"edges": "#0072B2", "weights": "#D55E00"}
+NAMES = {"same": "same task", "similar": "similar tasks", "different": "different tasks"}
+
+
+def overlap_matrix(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
+    """Overlap as a ratio to chance: edges below the diagonal, weights above.
+
+    Takes `overlap.overlap_table` or `overlap.over_seeds`; the latter has each task with itself,
+    over seeds, and fills the diagonal: a lower half for edges and an upper one for weights.
+    """
+    tasks = in_order([*table["a"], *table["b"]])
+    n = len(tasks)
+    found = table[table[value] > 0][value]
+    limit = max(float(found.max()), float(1 / found.min()), 2.0)
+    norm, colours = LogNorm(1 / limit, limit), plt.get_cmap("PuOr_r")
+    size = min(PAGE, 1.5 + 0.42 * n)
+    font = 6.5 if n <= 12 else 5
+    with house_style():
+        figure, axes = plt.subplots(figsize=(size, size * 0.9))
+        for row in table.to_dict("records"):
+            i, j = sorted((tasks.index(row["a"]), tasks.index(row["b"])))
+            x, y = (i, j) if row["kind"] == "edges" else (j, i)
+            _cell(axes, x, y, row["kind"] if i == j else "", row[value], norm, colours, font)
+        axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), aspect="equal")
+        axes.set_xticks(range(n), tasks, rotation=90 if n > 7 else 0)
+        axes.set_yticks(range(n), tasks)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel("below the diagonal: edges; above: weights")
+        bar = figure.colorbar(
+            ScalarMappable(norm, colours), ax=axes, shrink=0.8, label="shared / expected by chance"
+        )
+        bar.ax.axhline(1, color="black", linewidth=0.8)
+        plt.close(figure)
+    return figure
+
+
+def caption_overlap(table: pd.DataFrame, *, value: str = "ratio") -> str:
+    """What the matrix shows, with the range of ratios of each kind."""
+    pairs = table[table["a"] != table["b"]]
+    ranges = []
+    for kind in ("edges", "weights"):
+        ratios = pairs[pairs["kind"] == kind][value]
+        ranges.append(
+            f"{kind} {ratios.min():.1f} to {ratios.max():.1f} (median {ratios.median():.1f})"
+        )
+    diagonal = (
+        " On the diagonal, sheaves of one task from different seeds."
+        if (table["a"] == table["b"]).any()
+        else ""
+    )
+    how = "drawn part by part" if value == "ratio_matched" else "drawn from the whole model"
+    return (
+        "Shared edges (below the diagonal) and weights (above) as a ratio to what random masks of "
+        f"the same sizes share, {how}; 1 is chance. Between tasks: {'; '.join(ranges)}.{diagonal}"
+    )
+
+
+def overlap_by_likeness(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
+    """Every pair of tasks by how alike they are, with the seeds of one task as the yardstick.
+
+    Takes `overlap.over_seeds`.
+    """
+    with house_style():
+        figure, panels = plt.subplots(1, 2, figsize=(COLUMN * 1.35, 2.3), sharex=True)
+        for axes, kind in zip(panels, ("edges", "weights"), strict=True):
+            rows = table[table["kind"] == kind]
+            for x, likeness in enumerate(NAMES):
+                values = np.sort(rows[rows["tasks"] == likeness][value].to_numpy())
+                if not len(values):
+                    continue
+                # Beside each other in an order that has nothing to do with their size.
+                spread = 0.32 * (((np.arange(len(values)) * 0.618) % 1) - 0.5) * (len(values) > 1)
+                axes.scatter(
+                    x + spread, values, s=9, color=KIND_COLOURS[kind], alpha=0.5, linewidth=0
+                )
+                axes.hlines(values.mean(), x - 0.3, x + 0.3, color="black", linewidth=1.2)
+            axes.axhline(1, **CHANCE)
+            axes.set_yscale("log")
+            axes.set_xlim(-0.5, 2.5)
+            axes.set_xticks(
+                range(3),
+                [f"{word}\ntask" if x == 0 else f"{word}\ntasks" for x, word in enumerate(NAMES)],
+            )
+            axes.set_title(kind, loc="left")
+            _plain_log(axes)
+        panels[0].set_ylabel("shared / expected by chance")
+        plt.close(figure)
+    return figure
+
+
+def caption_likeness(summary: pd.DataFrame) -> str:
+    """The means of `overlap.by_likeness` in words."""
+    parts = []
+    for kind, rows in summary.groupby("kind", sort=False):
+        means = ", ".join(
+            f"{r['mean']:.1f} for {NAMES[r['tasks']]} (n = {r['n']})"
+            for r in rows.to_dict("records")
+        )
+        parts.append(f"{kind} {means}")
+    return (
+        "Shared entries as a ratio to chance (dashed) for pairs of sheaves of the same task from "
+        "different seeds, of similar tasks and of different tasks; one point per pair of tasks, "
+        f"lines are means: {'; '.join(parts)}."
+    )
+
+
+def upset(table: pd.DataFrame, *, top: int = 15) -> Figure:
+    """How many edges or weights lie in exactly which sheaves. Takes `overlap.memberships`."""
+    tasks = [column for column in table.columns if column not in ("count", "expected")]
+    shown = table.head(top)
+    sizes = [int(table["count"][table[task]].sum()) for task in tasks]
+    with house_style():
+        figure, grid_axes = plt.subplots(
+            2,
+            2,
+            figsize=(PAGE, 1.7 + 0.17 * len(tasks)),
+            width_ratios=[1, 4],
+            height_ratios=[1.5, 0.17 * len(tasks)],
+            sharex="col",
+            sharey="row",
+        )
+        (corner, bars), (totals, dots) = grid_axes
+        corner.set_axis_off()
+        x = np.arange(len(shown))
+        bars.bar(x, shown["count"], color="0.25", width=0.6)
+        bars.scatter(
+            x, shown["expected"], marker="_", s=50, color="#D55E00", label="by chance", zorder=3
+        )
+        for place, count in zip(x, shown["count"], strict=True):
+            bars.text(place, count, f"{count:,}", ha="center", va="bottom", fontsize=6)
+        bars.set_ylabel("in exactly these")
+        bars.tick_params(bottom=False, labelleft=True, left=True)
+        bars.legend(loc="upper right")
+        totals.barh(range(len(tasks)), sizes, color="0.6", height=0.6)
+        totals.invert_xaxis()
+        totals.set_xlabel("size of the sheaf")
+        totals.spines["left"].set_visible(False)
+        totals.set_yticks([])
+        _dots(dots, shown, tasks)
+        plt.close(figure)
+    return figure
+
+
+def caption_upset(table: pd.DataFrame, kind: str = "edges", *, top: int = 15) -> str:
+    """How much is private and how much is in all sheaves."""
+    tasks = [column for column in table.columns if column not in ("count", "expected")]
+    members = table[tasks].sum(axis=1)
+    alone, total = table["count"][members == 1].sum(), table["count"].sum()
+    everywhere = table["count"][members == len(tasks)].sum()
+    some = f" (the {top} largest of {len(table)} combinations)" if len(table) > top else ""
+    return (
+        f"How many {kind} are in exactly the marked sheaves{some}; red: expected for random masks "
+        f"of the same sizes. Of {total:,} {kind} in any sheaf, {alone:,} ({alone / total:.0%}) are "
+        f"in one only and {everywhere:,} in all {len(tasks)}."
+    )
+
+
+def _dots(axes: Axes, shown: pd.DataFrame, tasks: list[str]) -> None:
+    """Which sheaves each column of the UpSet figure stands for."""
+    inside = shown[tasks].to_numpy(dtype=bool)
+    for x, row in enumerate(inside):
+        rows = np.flatnonzero(row)
+        axes.scatter([x] * len(tasks), range(len(tasks)), s=14, color="0.88", zorder=1)
+        axes.vlines(x, rows.min(), rows.max(), color="0.25", linewidth=1.2, zorder=2)
+        axes.scatter([x] * len(rows), rows, s=14, color="0.25", zorder=3)
+    axes.set_yticks(range(len(tasks)), tasks)
+    axes.tick_params(left=False, labelleft=True, bottom=False, labelbottom=False)
+    axes.set_ylim(len(tasks) - 0.5, -0.5)
+    axes.spines[:].set_visible(False)
+
+
+def _cell(
+    axes: Axes,
+    x: int,
+    y: int,
+    half: str,
+    value: float,
+    norm: LogNorm,
+    colours: plt.Colormap,
+    font: float,
+) -> None:
+    """A square, or on the diagonal one half of it, with its number."""
+    left, top, right, bottom = x - 0.48, y - 0.48, x + 0.48, y + 0.48
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    shift = {"edges": -1, "weights": 1}.get(half, 0)
+    if half:
+        corners.pop(1 if half == "edges" else 3)
+    known = bool(np.isfinite(value))
+    face = colours(norm(max(value, norm.vmin or 0))) if known else (0.9, 0.9, 0.9, 1.0)
+    axes.add_patch(Polygon(corners, facecolor=face, edgecolor="none"))
+    text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
+    axes.text(
+        x + 0.2 * shift,
+        y - 0.25 * shift,
+        text if known else "\N{EN DASH}",
+        ha="center",
+        va="center",
+        fontsize=font * (0.8 if half else 1),
+        color="white" if sum(face[:3]) < 1.3 else "black",
+    )
+
+
+def _plain_log(axes: Axes) -> None:
+    """Ticks of a logarithmic axis as plain numbers."""
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: "")

@@ -1,0 +1,146 @@
+"""Figures of the factual-recall analysis."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from discogp_lib.plots.style import PAGE, SERIES_COLOURS, house_style, in_order, label_panels
+
+Measure = Literal["kept", "share"]
+TITLES = {"weights": "weights", "edges": "edges that end at the layer"}
+LABELS = {
+    ("kept", "weights"): "weights kept",
+    ("kept", "edges"): "edges kept",
+    ("share", "weights"): "weights kept (% of available)",
+    ("share", "edges"): "edges kept (% of available)",
+}
+
+
+def recall_curves(table: pd.DataFrame) -> Figure:
+    """Weights and edges by layer, raw as in the paper (above) and of what was available (below).
+
+    Takes `recall.over_relations`.
+    """
+    with house_style():
+        figure, panels = plt.subplots(2, 2, figsize=(PAGE, 4.0), sharex=True)
+        for row, measure in zip(panels, ("kept", "share"), strict=True):
+            for axes, panel in zip(row, ("weights", "edges"), strict=True):
+                rows = table[(table["measure"] == measure) & (table["panel"] == panel)]
+                scale = 100.0 if measure == "share" else 1.0
+                for series in in_order(rows["series"]):
+                    one = rows[rows["series"] == series].sort_values("layer")
+                    _curve_with_bands(axes, one, series, scale)
+                axes.set_ylim(bottom=0)
+                axes.set_ylabel(LABELS[measure, panel])
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+                if measure == "kept":
+                    axes.set_title(TITLES[panel], loc="left")
+                    axes.legend(handles=_keys(rows), loc="best")
+        for axes in panels[1]:
+            axes.set_xlabel("layer")
+        label_panels(panels.flat)
+        plt.close(figure)
+    return figure
+
+
+def caption_recall(table: pd.DataFrame) -> str:
+    """Where the raw counts and the normalised ones say different things at the last layer."""
+    last = table[table["layer"] == table["layer"].max()].set_index(["measure", "series"])["mean"]
+    n = int(table["n_relations"].max())
+    return (
+        f"Kept weights (left) and edges (right) by layer, mean over {n} relations; bands: 95 % "
+        "interval of the mean; dashed with grey bands: random masks of the same densities. Above: "
+        "counts, as in the paper; below: divided by what is available at the layer. Into the last "
+        f"layer run {last['kept', 'MLP to attention']:.1f} edges from MLPs to attention and "
+        f"{last['kept', 'attention to MLP']:.1f} from attention to the MLP, which is "
+        f"{last['share', 'MLP to attention']:.1%} and {last['share', 'attention to MLP']:.1%} of "
+        "those available."
+    )
+
+
+def recall_relations(
+    table: pd.DataFrame, *, panel: str = "edges", measure: Measure = "share", columns: int = 4
+) -> Figure:
+    """One small panel per relation. Takes `recall.recall_table`; seeds are averaged."""
+    rows = table[table["panel"] == panel]
+    relations = in_order(rows["relation"])
+    columns = min(columns, len(relations))
+    lines = -(-len(relations) // columns)
+    with house_style():
+        figure, panels = plt.subplots(
+            lines,
+            columns,
+            figsize=(PAGE, 0.6 + 1.15 * lines),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+        )
+        scale = 100.0 if measure == "share" else 1.0
+        for axes, relation in zip(panels.flat, relations, strict=False):
+            for series in in_order(rows["series"]):
+                one = rows[(rows["relation"] == relation) & (rows["series"] == series)]
+                means = one.groupby("layer")[["kept", "random", "available"]].mean()
+                below = means["available"].where(means["available"] > 0)
+                below = below if measure == "share" else below * 0 + 1
+                colour = SERIES_COLOURS[series]
+                axes.plot(means.index, scale * means["kept"] / below, color=colour)
+                axes.plot(means.index, scale * means["random"] / below, **_random(colour))
+            axes.set_title(relation, pad=2)
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        for axes in panels.flat[len(relations) :]:
+            axes.set_axis_off()
+        for axes in panels.flat[max(len(relations) - columns, 0) : len(relations)]:
+            axes.tick_params(labelbottom=True)
+        panels[0, 0].set_ylim(bottom=0)
+        figure.supxlabel("layer", fontsize=8)
+        figure.supylabel(LABELS[measure, panel], fontsize=8)
+        figure.legend(handles=_keys(rows), loc="outside upper center", ncols=3)
+        plt.close(figure)
+    return figure
+
+
+def caption_relations(table: pd.DataFrame, *, panel: str = "edges") -> str:
+    """In how many relations the last layer favours which direction, by share."""
+    last = table[(table["panel"] == panel) & (table["layer"] == table["layer"].max())]
+    shares = last.groupby(["relation", "series"], sort=False)["share"].mean().unstack()
+    first, second = in_order(last["series"])
+    more = int((shares[first] > shares[second]).sum())
+    return (
+        f"The same per relation, as shares of what is available; dashed: random masks of the same "
+        f"density. At the last layer {first} is above {second} in {more} of "
+        f"{len(shares)} relations."
+    )
+
+
+def _curve_with_bands(axes: Axes, one: pd.DataFrame, series: str, scale: float) -> None:
+    colour, x = SERIES_COLOURS[series], one["layer"]
+    low, high = scale * one["random_low"], scale * one["random_high"]
+    axes.fill_between(x, low, high, color="0.5", alpha=0.25, linewidth=0)
+    axes.plot(x, scale * one["random"], **_random(colour))
+    axes.fill_between(
+        x, scale * one["low"], scale * one["high"], color=colour, alpha=0.2, linewidth=0
+    )
+    axes.plot(x, scale * one["mean"], color=colour, marker=_marker(series))
+
+
+def _random(colour: str) -> dict[str, Any]:
+    return {"color": colour, "linewidth": 0.9, "linestyle": (0, (2, 1.5))}
+
+
+def _marker(series: str) -> str:
+    return "s" if series.startswith("MLP") else "o"
+
+
+def _keys(rows: pd.DataFrame) -> list[Line2D]:
+    keys = [
+        Line2D([], [], color=SERIES_COLOURS[series], marker=_marker(series), label=series)
+        for series in in_order(rows["series"])
+    ]
+    return [*keys, Line2D([], [], color="0.4", linestyle=(0, (2, 1.5)), label="random mask")]
