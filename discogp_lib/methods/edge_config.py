@@ -1,0 +1,76 @@
+"""Settings that methods without learnable masks share, and how they become records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from discogp_lib.config import Ablation
+from discogp_lib.errors import ConfigError
+
+C = TypeVar("C", bound="PlainConfig")
+
+DEFAULT_DENSITY = 0.05
+"""Share of edges or weights kept where no budget is given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainConfig:
+    """A frozen set of settings that can be written down, read again and identified."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for records."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls: type[C], values: dict[str, Any]) -> C:
+        """The reverse of `as_dict`; unknown names are an error."""
+        known = {f.name for f in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ConfigError(
+                f"Unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}."
+            )
+        return cls(**values)
+
+    def sha256(self) -> str:
+        """Identity of the settings."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeConfig(PlainConfig):
+    """What every greedy edge method needs to know."""
+
+    ablation: Ablation = "zero"
+    """What a cut edge carries while edges are judged: nothing, or a reference value. Zero is the
+    paper's setting for all methods: a sheaf has to work with nothing in the place of what was
+    cut. ACDC and EAP were published with interchange."""
+
+    edge_density: float | None = None
+    """The budget: the sheaf has at least this share of the model's edges, as near as the method
+    can get, after post-hoc pruning. None: 5 %."""
+
+    prompts: int = 64
+    """Training prompts that the edges are judged on, drawn by the seed."""
+
+    def __post_init__(self) -> None:
+        if self.ablation not in ("zero", "mean", "interchange"):
+            raise ConfigError(
+                f"ablation is 'zero', 'mean' or 'interchange', not {self.ablation!r}."
+            )
+        check_share("edge_density", self.edge_density)
+        if self.prompts < 1:
+            raise ConfigError(f"prompts must be at least 1, not {self.prompts}.")
+
+    @property
+    def budget(self) -> float:
+        """The edge density asked for."""
+        return DEFAULT_DENSITY if self.edge_density is None else self.edge_density
+
+
+def check_share(name: str, value: float | None) -> None:
+    """Raise `ConfigError` unless the value is a share, or not given."""
+    if value is not None and not 0 <= value <= 1:
+        raise ConfigError(f"{name} is a share, 0 to 1, not {value}.")
