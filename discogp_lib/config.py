@@ -136,7 +136,8 @@ class SearchConfig:
     """Steps between checkpoints from which an interrupted search goes on."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "complement_every", "evaluate_every", "patience"):
+        counts = ("steps", "batch_size", "complement_every", "evaluate_every", "patience")
+        for name in (*counts, "dev_prompts", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}.")
         for name in ("weight_temperature", "edge_temperature"):
@@ -146,9 +147,17 @@ class SearchConfig:
             raise ConfigError(f"min_accuracy is a share, 0 to 1, not {self.min_accuracy}.")
         if self.schedule not in ("joint", "sequential"):
             raise ConfigError(f"schedule is 'joint' or 'sequential', not {self.schedule!r}.")
+        if not 0 < self.weight_stage < 1:
+            raise ConfigError(f"weight_stage is a share, 0 to 1, not {self.weight_stage}.")
+        if self.schedule == "sequential" and self.steps < 2:
+            raise ConfigError("A sequential search needs at least 2 steps, one for each stage.")
         if self.fidelity not in ("label", "distribution", "vocabulary"):
             raise ConfigError(
                 f"fidelity is 'label', 'distribution' or 'vocabulary', not {self.fidelity!r}."
+            )
+        if self.ablation not in ("zero", "mean", "interchange"):
+            raise ConfigError(
+                f"ablation is 'zero', 'mean' or 'interchange', not {self.ablation!r}."
             )
 
     def as_dict(self) -> dict[str, Any]:
@@ -163,9 +172,15 @@ class SearchConfig:
             raise ConfigError(
                 f"Unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}."
             )
-        pushes = {
-            name: Push(**values[name]) for name in ("weight_push", "edge_push") if name in values
-        }
+        pushes = {}
+        for name in {"weight_push", "edge_push"} & set(values):
+            try:
+                pushes[name] = Push(**values[name])
+            except TypeError:
+                raise ConfigError(
+                    f"{name} has the settings {', '.join(f.name for f in fields(Push))}, "
+                    f"not {values[name]!r}."
+                ) from None
         return cls(**{**values, **pushes})
 
     def sha256(self) -> str:

@@ -84,6 +84,8 @@ class _State:
     """Its weight and edge density before post-hoc pruning."""
     stale: int = 0
     """Evaluations since then."""
+    losses: dict[str, float] = field(default_factory=dict)
+    """Each loss when it was last computed; the complement's is not computed at every step."""
     status: str = ""
     """Why the stage ended before its last step."""
 
@@ -102,7 +104,7 @@ def search(
     """Search for a sheaf; goes on from `checkpoint` if a search of the same inputs left one."""
     plan: list[tuple[tuple[Kind, ...], int]] = [(kinds, config.steps)]
     if config.schedule == "sequential" and len(kinds) == 2:
-        first = round(config.weight_stage * config.steps)
+        first = min(max(1, round(config.weight_stage * config.steps)), config.steps - 1)
         plan = [(("weights",), first), (("edges",), config.steps - first)]
     result: SearchResult | None = None
     for number, (stage_kinds, steps) in enumerate(plan):
@@ -204,13 +206,13 @@ class Stage:
         )
         with bar:
             while not state.status and state.step < self.steps:
-                losses = self.step(state.step)
+                state.losses.update(self.step(state.step))
                 state.step += 1
                 bar.update()
-                if not all(map(math.isfinite, losses.values())):
+                if not all(map(math.isfinite, state.losses.values())):
                     state.status = f"the loss was not finite at step {state.step}"
                 elif state.step % self.config.evaluate_every == 0 or state.step == self.steps:
-                    self._look(state, losses)
+                    self._look(state)
                     bar.set_postfix_str(_summary(state.curve[-1]))
                 if store is not None and state.step % self.config.checkpoint_every == 0:
                     self._save(store, state)
@@ -357,15 +359,30 @@ class Stage:
             weight_masks = unflatten(self.masks["weights"].hard().cpu(), self.model.layout)
         return replace(self.base, edge_mask=edge_mask, weight_masks=weight_masks)
 
-    def _look(self, state: _State, losses: dict[str, float]) -> None:
+    def _pruned(self, raw: Sheaf) -> Sheaf:
+        """Post-hoc pruning, where it leaves the logits alone: not with reference values.
+
+        A kind of mask that is whole because nobody searches it stays whole: pruned, it would be
+        reversed in the complement, and the complement would be no model at all.
+        """
+        if self.reference is not None:
+            return raw
+        pruned = raw.pruned()
+        if "edges" not in self.kinds and raw.keeps_all_edges:
+            pruned = replace(pruned, edge_mask=raw.edge_mask)
+        if "weights" not in self.kinds and raw.keeps_all_weights:
+            pruned = replace(pruned, weight_masks=raw.weight_masks)
+        return pruned
+
+    def _look(self, state: _State) -> None:
         """Evaluate the current sheaf on dev, and keep it if it is the best so far."""
         raw = self._sheaf()
-        sheaf = raw if self.reference is not None else raw.pruned()
+        sheaf = self._pruned(raw)
         accuracy, _ = self._dev_accuracy(sheaf)
         rest = self._dev_accuracy(sheaf.complement())[1] if self.config.completeness else 0.0
         row = {
             "step": float(state.step),
-            **losses,
+            **state.losses,
             "dev_accuracy": accuracy,
             "dev_complement": rest,
             "weight_density": sheaf.weight_density,
@@ -400,7 +417,7 @@ class Stage:
         reached = state.rank[0] == PASSED
         failure = state.status if state.status not in ("", STALE) else "target not reached"
         return SearchResult(
-            sheaf=self._sheaf().pruned() if self.best is None else self.best,
+            sheaf=self._pruned(self._sheaf()) if self.best is None else self.best,
             status="reached" if reached else failure,
             curve=state.curve,
             steps=state.step,
