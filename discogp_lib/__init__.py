@@ -11,7 +11,7 @@ print(dgp.evaluate(model, sheaf, task.test))
 from discogp_lib.config import SearchConfig
 from discogp_lib.discover import discover
 from discogp_lib.errors import DiscoGPError
-from discogp_lib.evaluate import Evaluation, evaluate
+from discogp_lib.evaluate import Evaluation, evaluate, label_logits
 from discogp_lib.methods import METHODS
 from discogp_lib.model import MaskedTransformer, load_model
 from discogp_lib.search import SearchResult, search
@@ -30,6 +30,7 @@ __all__ = [
     "Task",
     "discover",
     "evaluate",
+    "label_logits",
     "load_model",
     "load_task",
     "search",

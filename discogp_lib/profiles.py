@@ -64,6 +64,8 @@ class Profile:
     seeds: tuple[int, ...]
     search: SearchConfig
     """Settings of the gradient methods."""
+    variant_tasks: tuple[str, ...]
+    """Tasks on which the variants of DiscoGP are compared, with the first seed."""
     about: str
     """What it is for, and how long it takes on what."""
 
@@ -77,7 +79,8 @@ PROFILES = {
             tasks=("blimp/anaphor_gender_agreement", "blimp/determiner_noun_agreement_1", "ioi"),
             methods=ALL_METHODS,
             seeds=(0,),
-            search=SearchConfig(steps=60, evaluate_every=10),
+            search=SearchConfig(steps=60),
+            variant_tasks=("blimp/determiner_noun_agreement_1",),
             about="the embedded mini model, a few tasks, one seed; minutes on two cores",
         ),
         Profile(
@@ -87,6 +90,7 @@ PROFILES = {
             methods=ALL_METHODS,
             seeds=(0, 1, 2),
             search=SearchConfig(),
+            variant_tasks=("blimp/determiner_noun_agreement_1", "ioi", "pararel/P36"),
             about="the embedded mini model, all 19 tasks and methods; half an hour on two cores",
         ),
         Profile(
@@ -96,6 +100,7 @@ PROFILES = {
             methods=ALL_METHODS,
             seeds=(0,),
             search=SMOLLM2,
+            variant_tasks=("ioi",),
             about="SmolLM2-135M on real BLiMP, IOI and PARAREL; days on two cores, run by run",
         ),
         Profile(
@@ -105,6 +110,7 @@ PROFILES = {
             methods=ALL_METHODS,
             seeds=(0, 1, 2, 3, 4),
             search=AUTHORS,
+            variant_tasks=("blimp/determiner_noun_agreement_1", "ioi", "pararel/P36"),
             about="GPT-2 small with the authors' settings, five seeds; for a GPU",
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
+from scipy import stats
 
 from discogp_lib.profiles import ALL_METHODS
 from discogp_lib.runs import finished
@@ -32,8 +33,25 @@ def records_frame(profile: str) -> pd.DataFrame:
     frame["short_name"] = pd.Categorical(
         frame["short_name"], [SHORT_NAMES[name] for name in SHORT_NAMES], ordered=True
     )
-    frame["method"] = pd.Categorical(frame["method"], ALL_METHODS, ordered=True)
+    variants = sorted(set(frame["method"]) - set(ALL_METHODS))
+    frame["method"] = pd.Categorical(frame["method"], [*ALL_METHODS, *variants], ordered=True)
     return frame.sort_values(["short_name", "method", "seed"]).reset_index(drop=True)
+
+
+def over_seeds(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Mean over seeds of each task and method, with the 95 % interval (Student's t).
+
+    One seed gives no interval over seeds; its `_low` and `_high` are empty.
+    """
+    groups = frame.groupby(["short_name", "method"], observed=True)
+    table = pd.DataFrame({"seeds": groups.size()})
+    for column in columns:
+        mean, n = groups[column].mean(), groups[column].count()
+        half = groups[column].std() / n**0.5 * stats.t.ppf(0.975, (n - 1).clip(lower=1))
+        table[column] = mean
+        table[f"{column}_low"] = (mean - half).where(n > 1)
+        table[f"{column}_high"] = (mean + half).where(n > 1)
+    return table.reset_index()
 
 
 def report(profile: str) -> str:

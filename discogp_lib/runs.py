@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from discogp_lib.errors import RunError
 from discogp_lib.evaluate import evaluate
 from discogp_lib.methods import METHODS
-from discogp_lib.methods.settings import needs_budget, settings_for
+from discogp_lib.methods.settings import base_method, needs_budget, settings_for
 from discogp_lib.model import MaskedTransformer, load_model
 from discogp_lib.paths import REPO, RESULTS, atomic_path
 from discogp_lib.profiles import get_profile
@@ -142,7 +142,7 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
         return record
     wall, cpu = time.perf_counter(), time.process_time()
     state = run.folder / "search"
-    sheaf = METHODS[run.method](model, task, config, run.seed, checkpoint=state, progress=progress)
+    sheaf = METHODS[base_method(run.method)](model, task, config, run.seed, checkpoint=state, progress=progress)
     seconds = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     record = _write(run, model, task, sheaf, inputs, seconds)
     for leftover in run.folder.glob("search*"):

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from discogp_lib.errors import ConfigError, DiscoGPError
-from discogp_lib.methods import METHODS
-from discogp_lib.methods.settings import needs_budget
+from discogp_lib.methods.settings import needs_budget, variant_names
 from discogp_lib.profiles import Profile, get_profile
 from discogp_lib.runs import Run, compute, load_record
 from discogp_lib.tasks import SHORT_NAMES
@@ -37,15 +36,24 @@ def plan(
     """The runs of a profile, narrowed as asked; those that others build on come first."""
     profile = get_profile(profile_name)
     chosen = [resolve_task(profile, name) for name in tasks] if tasks else list(profile.tasks)
-    names = list(methods or profile.methods)
-    if unknown := [name for name in names if name not in METHODS]:
-        raise ConfigError(f"There is no method {unknown[0]!r}; there are {', '.join(METHODS)}.")
-    names.sort(key=needs_budget)
-    return [
+    numbers = profile.seeds if seeds is None else tuple(seeds)
+    runs = [
         Run(profile_name, task, method, seed)
-        for method in names
+        for method in methods or profile.methods
         for task in chosen
-        for seed in (seeds if seeds is not None else profile.seeds)
+        for seed in numbers
+    ]
+    if methods is None:
+        runs += [run for run in variants(profile_name, numbers[0]) if run.task in chosen]
+    return sorted(runs, key=lambda run: needs_budget(run.method))
+
+
+def variants(profile_name: str, seed: int) -> list[Run]:
+    """DiscoGP with one thing changed, on the tasks that the profile names for it."""
+    return [
+        Run(profile_name, task, f"discogp@{variant}", seed)
+        for variant in variant_names()
+        for task in get_profile(profile_name).variant_tasks
     ]
 
 
