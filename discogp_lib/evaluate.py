@@ -66,7 +66,7 @@ class Evaluation:
     n_edges: int
     """Edges of the model: the denominator of the edge density."""
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, int | float]:
         """Plain numbers, for records and tables."""
         return asdict(self)
 
