@@ -70,7 +70,7 @@ def layer_counts(sheaf: Sheaf) -> pd.DataFrame:
 def _weights(sheaf: Sheaf) -> pd.DataFrame:
     """Kept and available weights of each layer's MLP and attention."""
     sums = kept_weights(sheaf).groupby(["kind", "layer"])[["kept", "available"]].sum()
-    table = sums.reset_index()
+    table = sums.sort_index(level=["kind", "layer"], ascending=[False, True]).reset_index()
     series = table.pop("kind").map({"mlp": "MLP", "attention": "attention"})
     return table.assign(panel="weights", series=series)[COLUMNS]
 

@@ -43,10 +43,11 @@ def composition_heatmaps(
             image = wide.reindex(index=tasks, columns=tasks).to_numpy(float)
             drawn = axes.imshow(image, norm=norm, cmap="PuOr")
             for y, x in zip(*np.nonzero(np.isfinite(image)), strict=True):
-                text = f"{image[y, x]:+.1f}".replace("-", "\N{MINUS SIGN}")
+                text = f"{image[y, x].round(1) + 0.0:+.1f}".replace("-", "\N{MINUS SIGN}")
                 colour = "white" if abs(image[y, x]) > 0.6 * limit else "black"
                 size = 6.5 if n <= 7 else 5
                 axes.text(x, y, text, ha="center", va="center", fontsize=size, color=colour)
+            axes.set_facecolor("0.92")
             axes.set_xticks(range(n), tasks, rotation=0 if n <= 6 else 45)
             axes.set_yticks(range(n), tasks)
             axes.tick_params(length=0)
@@ -98,7 +99,7 @@ def composition_by_size(table: pd.DataFrame, *, chance: float | None = None) -> 
             axes.text(max(sizes), chance, "chance ", ha="right", va="bottom", fontsize=6)
         axes.set_xticks([1, *sizes], ["alone", *map(str, sizes)])
         axes.set_ylim(0 if chance is None else min(chance, table["accuracy"].min()) - 0.03, 1.03)
-        axes.set(xlabel="sheaves joined", ylabel="accuracy on each one's task")
+        axes.set(xlabel="sheaves joined", ylabel="accuracy")
         figure.legend(loc="outside upper center", ncols=2, columnspacing=1)
         plt.close(figure)
     return figure

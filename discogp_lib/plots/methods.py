@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
 
 from discogp_lib.plots.style import (
     CHANCE,
@@ -108,6 +109,7 @@ def pareto(
                 look = _look(str(row["method"])) | {"markerfacecolor": "white", "markersize": 6}
                 axes.plot(100 * row[x], row[y], linestyle="none", zorder=4, **look)
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set(xlabel=DENSITY_LABELS[x], ylabel=VALUE_LABELS[y])
         if y == "accuracy":
@@ -139,7 +141,9 @@ def caption_pareto(
     """The best point of each method in words."""
     best = []
     for method in in_order(points["method"]):
-        rows = points[points["method"] == method].sort_values(y, ascending=y != "accuracy")
+        rows = points[points["method"] == method].sort_values(
+            [y, x], ascending=[y != "accuracy", True]
+        )
         value = rows[y].iloc[0]
         shown = f"{value:.1%}" if y == "accuracy" else f"{value:.3f}"
         best.append(f"{method_name(method)} {shown} at {rows[x].iloc[0]:.2%}")
@@ -151,43 +155,58 @@ def caption_pareto(
 
 
 def method_intervals(
-    table: pd.DataFrame, *, value: str = "accuracy", label: str = "", x_from: float | None = None
+    table: pd.DataFrame, *, value: str = "accuracy", label: str = "", columns: int = 0
 ) -> Figure:
-    """Every method on every task: mean and interval; chance is a dash, the full model a tick.
+    """Every method on every task: mean and interval; chance is dashed, the full model a line.
 
     Columns: `task`, `method`, `mean`, `low`, `high`; optional `chance` and `full` (by task).
+    More than eight tasks are set in three columns. The axis starts at zero.
     """
     tasks, methods = in_order(table["task"]), in_order(table["method"])
-    step = 0.8 / len(methods)
+    columns = columns or (1 if len(tasks) <= 8 else 3)
+    lines = -(-len(tasks) // columns)
+    height = 0.8 + lines * max(0.075 * len(methods) + 0.07, 0.17)
+    highest = 1.02 if value == "accuracy" else 1.05 * float(table["high"].max())
     with house_style():
-        height = 0.75 + len(tasks) * max(0.085 * len(methods) + 0.07, 0.17)
-        figure, axes = plt.subplots(figsize=(PAGE * 0.75, height))
-        for number, method in enumerate(methods):
-            rows = table[table["method"] == method]
-            y = rows["task"].map(tasks.index).to_numpy(float) - 0.4 + (number + 0.5) * step
-            axes.hlines(y, rows["low"], rows["high"], color=METHOD_COLOURS.get(method, "0.3"))
-            axes.plot(rows["mean"], y, **(_look(method) | {"linestyle": "none", "markersize": 3.2}))
+        width = PAGE if columns > 1 else PAGE * 0.75
+        figure, panels = plt.subplots(
+            1, columns, figsize=(width, height), sharex=True, squeeze=False
+        )
+        for number, axes in enumerate(panels.flat):
+            shown = tasks[number * lines : (number + 1) * lines]
+            _intervals(axes, table[table["task"].isin(shown)], shown, methods)
+            axes.set_ylim(lines - 0.5, -0.5)
+            axes.set_xlim(0, highest)
+            axes.set_xlabel(label or VALUE_LABELS.get(value, value))
         handles = [Line2D([], [], label=method_name(m), **_look(m)) for m in methods]
-        for column, look in LEVELS.items():
-            if column in table:
-                levels = table.drop_duplicates("task").set_index("task")[column].reindex(tasks)
-                places = np.arange(len(tasks))
-                axes.vlines(levels, places - 0.45, places + 0.45, zorder=1, **look)
-                name = "full model" if column == "full" else column
-                handles.append(Line2D([], [], label=name, **look))
-        for line in range(1, len(tasks)):
-            axes.axhline(line - 0.5, color="0.9", linewidth=0.5, zorder=0)
-        axes.set_yticks(range(len(tasks)), tasks)
-        axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(tasks) - 0.5, -0.5)
-        if value == "accuracy":
-            axes.set_xlim(0 if x_from is None else x_from, 1.02)
-        else:
-            axes.set_xlim(left=0 if x_from is None else x_from)
-        axes.set_xlabel(label or VALUE_LABELS.get(value, value))
+        names = {"chance": "chance", "full": "full model"}
+        handles += [
+            Line2D([], [], label=names[level], **look)
+            for level, look in LEVELS.items()
+            if level in table
+        ]
         figure.legend(handles=handles, loc="outside upper center", ncols=5, columnspacing=1)
         plt.close(figure)
     return figure
+
+
+def _intervals(axes: Axes, table: pd.DataFrame, tasks: list[str], methods: list[str]) -> None:
+    """One panel of `method_intervals`."""
+    step = 0.8 / len(methods)
+    for number, method in enumerate(methods):
+        rows = table[table["method"] == method]
+        y = rows["task"].map(tasks.index).to_numpy(float) - 0.4 + (number + 0.5) * step
+        axes.hlines(y, rows["low"], rows["high"], color=METHOD_COLOURS.get(method, "0.3"))
+        axes.plot(rows["mean"], y, **(_look(method) | {"linestyle": "none", "markersize": 3.2}))
+    places = np.arange(len(tasks))
+    for level, look in LEVELS.items():
+        if level in table:
+            values = table.drop_duplicates("task").set_index("task")[level].reindex(tasks)
+            axes.vlines(values, places - 0.45, places + 0.45, zorder=1, **look)
+    for line in range(1, len(tasks)):
+        axes.axhline(line - 0.5, color="0.9", linewidth=0.5, zorder=0)
+    axes.set_yticks(places, tasks)
+    axes.tick_params(axis="y", length=0)
 
 
 def caption_intervals(table: pd.DataFrame, *, label: str = "accuracy", runs: int) -> str:
@@ -231,7 +250,7 @@ def sensitivity(
             axes.set_xscale("log" if positive else "linear")
             if default is not None:
                 axes.axvline(default, color="0.8", linewidth=3, zorder=0)
-            axes.set_xlabel(symbol + (" (grey: default)" if default is not None else ""))
+            axes.set_xlabel(symbol + (", grey: default" if default is not None else ""))
             axes.legend(loc="best")
         label_panels(panels)
         plt.close(figure)

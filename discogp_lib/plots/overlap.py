@@ -45,6 +45,9 @@ def overlap_matrix(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
         bar = figure.colorbar(
             ScalarMappable(norm, colours), ax=axes, shrink=0.8, label="shared / expected by chance"
         )
+        steps = [2.0**power for power in range(-7, 8) if 1 / limit <= 2.0**power <= limit]
+        bar.set_ticks(steps, labels=[f"{step:.2g}" for step in steps], minor=False)
+        bar.ax.minorticks_off()
         bar.ax.axhline(1, color="black", linewidth=0.8)
         plt.close(figure)
     return figure
@@ -91,14 +94,13 @@ def overlap_by_likeness(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
                 )
                 axes.hlines(values.mean(), x - 0.3, x + 0.3, color="black", linewidth=1.2)
             axes.axhline(1, **CHANCE)
-            axes.set_yscale("log")
             axes.set_xlim(-0.5, 2.5)
+            axes.set_ylim(0, 1.08 * max(float(rows[value].max()), 1.2))
             axes.set_xticks(
                 range(3),
                 [f"{word}\ntask" if x == 0 else f"{word}\ntasks" for x, word in enumerate(NAMES)],
             )
             axes.set_title(kind, loc="left")
-            _plain_log(axes)
         panels[0].set_ylabel("shared / expected by chance")
         plt.close(figure)
     return figure
@@ -142,8 +144,10 @@ def upset(table: pd.DataFrame, *, top: int = 15) -> Figure:
         bars.scatter(
             x, shown["expected"], marker="_", s=50, color="#D55E00", label="by chance", zorder=3
         )
-        for place, count in zip(x, shown["count"], strict=True):
-            bars.text(place, count, f"{count:,}", ha="center", va="bottom", fontsize=6)
+        near = 0.14 * shown[["count", "expected"]].max().max()
+        for place, count, expected in zip(x, shown["count"], shown["expected"], strict=True):
+            free = expected if -0.1 * near < expected - count < near else count
+            bars.text(place, free, f"{count:,}", ha="center", va="bottom", fontsize=6)
         bars.set_ylabel("in exactly these")
         bars.tick_params(bottom=False, labelleft=True, left=True)
         bars.legend(loc="upper right")
@@ -151,7 +155,7 @@ def upset(table: pd.DataFrame, *, top: int = 15) -> Figure:
         totals.invert_xaxis()
         totals.set_xlabel("size of the sheaf")
         totals.spines["left"].set_visible(False)
-        totals.set_yticks([])
+        totals.tick_params(left=False, labelleft=False)
         _dots(dots, shown, tasks)
         plt.close(figure)
     return figure
@@ -214,9 +218,3 @@ def _cell(
         fontsize=font * (0.8 if half else 1),
         color="white" if sum(face[:3]) < 1.3 else "black",
     )
-
-
-def _plain_log(axes: Axes) -> None:
-    """Ticks of a logarithmic axis as plain numbers."""
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: "")

@@ -14,13 +14,13 @@ from matplotlib.ticker import MaxNLocator
 from discogp_lib.plots.style import PAGE, SERIES_COLOURS, house_style, in_order, label_panels
 
 Measure = Literal["kept", "share"]
-TITLES = {"weights": "weights", "edges": "edges that end at the layer"}
-LABELS = {
-    ("kept", "weights"): "weights kept",
-    ("kept", "edges"): "edges kept",
-    ("share", "weights"): "weights kept (% of available)",
-    ("share", "edges"): "edges kept (% of available)",
+TITLES = {
+    ("kept", "weights"): "weights",
+    ("kept", "edges"): "edges that end at the layer",
+    ("share", "weights"): "weights, of those available",
+    ("share", "edges"): "edges, of those available",
 }
+LABELS = {"kept": "kept", "share": "kept (%)"}
 
 
 def recall_curves(table: pd.DataFrame) -> Figure:
@@ -38,10 +38,10 @@ def recall_curves(table: pd.DataFrame) -> Figure:
                     one = rows[rows["series"] == series].sort_values("layer")
                     _curve_with_bands(axes, one, series, scale)
                 axes.set_ylim(bottom=0)
-                axes.set_ylabel(LABELS[measure, panel])
+                axes.set_ylabel(LABELS[measure])
+                axes.set_title(TITLES[measure, panel], loc="left")
                 axes.xaxis.set_major_locator(MaxNLocator(integer=True))
                 if measure == "kept":
-                    axes.set_title(TITLES[panel], loc="left")
                     axes.legend(handles=_keys(rows), loc="best")
         for axes in panels[1]:
             axes.set_xlabel("layer")
@@ -100,7 +100,7 @@ def recall_relations(
             axes.tick_params(labelbottom=True)
         panels[0, 0].set_ylim(bottom=0)
         figure.supxlabel("layer", fontsize=8)
-        figure.supylabel(LABELS[measure, panel], fontsize=8)
+        figure.supylabel(f"{panel} {LABELS[measure]}", fontsize=8)
         figure.legend(handles=_keys(rows), loc="outside upper center", ncols=3)
         plt.close(figure)
     return figure
