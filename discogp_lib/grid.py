@@ -167,7 +167,7 @@ def _with_curves(edges: pd.DataFrame, at: dict[str, tuple[int, int]]) -> pd.Data
     """The points of each edge's curve: level at both ends, and bowed within a row."""
     start = np.array([at[name] for name in edges["sender"]], dtype=float).reshape(-1, 2)
     end = np.array([at[name] for name in edges["receiver"]], dtype=float).reshape(-1, 2)
-    end[:, 1] += edges["input"].map({"q": -5, "k": 0, "v": 5}).fillna(0).to_numpy()
+    end[:, 1] += edges["input"].map({"q": -5, "v": 5}).astype(float).fillna(0.0).to_numpy()
     across, down = (end - start).T
     below = edges["sender_kind"].ne("head").to_numpy()
     bow = np.minimum(BOW, 0.22 * across) * np.where(below, 1, -1) * (np.abs(down) <= 10)

@@ -29,7 +29,7 @@ def sheaf_drawing(nodes: pd.DataFrame, edges: pd.DataFrame) -> Figure:
         for strong, alpha, width in ((False, weak, 0.6), (True, 0.9, 0.9)):
             for kind, colour in grid.INPUT_COLOURS.items():
                 chosen = edges[(edges["input"] == kind) & (edges["strong"] == strong)]
-                _curves(axes, chosen, colour, alpha, width, 2 + strong)
+                _curves(axes, chosen, colour, alpha, width, 2 + int(strong))
         _discs(axes, nodes, nodes["radius"], color="0.1", zorder=5)
         keys = [
             Line2D([], [], color=colour, label=f"into {name}")
@@ -200,7 +200,7 @@ def _discs(axes: Axes, nodes: pd.DataFrame, radii: pd.Series, **look: object) ->
 
 
 def _curves(
-    axes: Axes, edges: pd.DataFrame, colour: str, alpha: float, width: float, zorder: float
+    axes: Axes, edges: pd.DataFrame, colour: str, alpha: float, width: float, zorder: int
 ) -> None:
     if edges.empty:
         return

@@ -29,7 +29,7 @@ def overlap_matrix(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
     limit = max(float(found.max()), float(1 / found.min()), 2.0)
     norm, colours = LogNorm(1 / limit, limit), plt.get_cmap("PuOr_r")
     size = min(PAGE, 1.5 + 0.42 * n)
-    font = 6.5 if n <= 12 else 5
+    font = 6.5 if n <= 12 else 5.0
     with house_style():
         figure, axes = plt.subplots(figsize=(size, size * 0.9))
         for row in table.to_dict("records"):
