@@ -8,18 +8,22 @@ Edges are judged in chains: several masks are evaluated at once, each cutting on
 every edge before it were cut. The verdicts hold up to the first edge that has to stay, and the
 next chain begins after it. The result is that of judging one edge at a time.
 
-The threshold is tuned to a budget of edges by bisection, every trial a whole run from the full
-model. Trials share what they have measured: the KL of a mask is looked up before it is computed,
-so a trial costs nothing up to its first verdict that no earlier trial came to, and it is broken
-off when it has kept more edges than the best one.
+The threshold is tuned to a budget of edges in two steps. Runs from the full model at smaller and
+smaller thresholds go on until one keeps enough edges. From its sheaf the threshold rises: each
+trial starts from the last sheaf with enough edges and cuts further, by a smaller step whenever it
+cut too many. That costs a fraction of a run per trial, and comes nearer to the budget: the size
+of a run from the full model is not monotone in its threshold. With a threshold given, ACDC is one
+run from the full model, as published. Trials share what they have measured: the KL of a mask is
+looked up before it is computed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -37,30 +41,28 @@ from discogp_lib.methods.edge_config import EdgeConfig
 from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks, dead_receivers
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
+from discogp_lib.stream import UnrolledStream
 from discogp_lib.tasks.base import Task
 
-FIRST_THRESHOLD = 1e-2
-"""Where the tuning begins, in nats."""
+FIRST_THRESHOLD = 1e-4
+"""Where the tuning begins, in nats; smaller by a factor of ten until enough edges stay."""
 
 SMALLEST_THRESHOLD = 1e-6
 """Below, verdicts are about rounding errors."""
 
-LARGEST_THRESHOLD = 1e3
-
-STRIDE = 4.0
-"""Factor between thresholds until one gives too many edges and one too few."""
+FIRST_RISE, LAST_RISE = 2.0, 1.02
+"""Factors by which the threshold rises, at first and at last."""
 
 NEAR = 0.02
 """A sheaf is near enough to the budget with this share of edges above it, or with one edge."""
 
-TRIALS = 12
-"""Thresholds tried at most."""
-
-LONGEST_CHAIN = 16
+LONGEST_CHAIN = 32
 """Masks evaluated at once at most."""
 
-CHAIN_FLOATS = 1 << 26
-"""Masks evaluated at once may hold about this many numbers (256 MB)."""
+CHAIN_FLOATS = {"cpu": 3 << 22}
+"""Numbers that masks evaluated at once may hold, by device: one core is busy with few."""
+
+OTHER_CHAIN_FLOATS = 1 << 28
 
 SAVE_EVERY = 500
 """Masks evaluated between checkpoints."""
@@ -90,13 +92,20 @@ class Trial:
     """One run at one threshold."""
 
     threshold: float
+    start: float | None
+    """Threshold of the sheaf that the run started from; None for the full model."""
     edges: int
-    """Kept, after post-hoc pruning; where the run was broken off, kept so far."""
+    """Kept, after post-hoc pruning; where the run was broken off, an upper bound."""
     edge_density: float
     kl: float
     """On the prompts the edges were judged on."""
     complete: bool
-    """Whether the run was not broken off."""
+    """Whether the run came to its end, and was not broken off for having too few edges."""
+    mask: Bool[Tensor, " edge"]
+
+    def record(self) -> dict[str, Any]:
+        """All but the mask, as plain values."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "mask"}
 
 
 def acdc(
@@ -117,11 +126,8 @@ def acdc(
         store = SearchCheckpoint(checkpoint, ["acdc", *inputs])
     search = AcdcSearch(model, task, config, seed, store, progress)
     if config.threshold is not None:
-        trial = search.run(config.threshold)
-        assert trial is not None
-    else:
-        trial = search.tune(config.budget)
-    return search.sheaf(trial, seed)
+        return search.sheaf(search.run(config.threshold))
+    return search.sheaf(search.tune(config.budget))
 
 
 class AcdcSearch:
@@ -136,7 +142,7 @@ class AcdcSearch:
         store: SearchCheckpoint | None = None,
         progress: bool = False,
     ) -> None:
-        self.model, self.task, self.config = model, task, config
+        self.model, self.task, self.config, self.seed = model, task, config, seed
         self.store, self.progress = store, progress
         self.split = some_prompts(task, config.prompts, seed)
         outputs = _by_sender(model.sender_outputs(self.split.tokens))
@@ -145,50 +151,70 @@ class AcdcSearch:
         self.outputs = outputs if self.reference is None else outputs - self.reference
         full = project_labels(model, self.split, final_states(model, self.split))
         self.log_full = full.double().log_softmax(-1)
-        self.longest_chain = max(1, min(LONGEST_CHAIN, CHAIN_FLOATS // self.outputs.numel()))
+        room = CHAIN_FLOATS.get(model.device.type, OTHER_CHAIN_FLOATS) // outputs.numel()
+        self.longest_chain = max(1, min(LONGEST_CHAIN, room))
         self.measured: dict[bytes, float] = {}
         """KL by the hash of the mask."""
         self.evaluated = 0
         """Masks evaluated by this process."""
         self.trials: list[Trial] = []
-        self.masks: dict[float, Tensor] = {}
-        """Edge masks of complete trials by threshold."""
         self._load()
 
     # -- one threshold ------------------------------------------------------------------------
 
-    def run(self, threshold: float, most: int | None = None) -> Trial:
-        """Decide on every edge; broken off when more than `most` edges have stayed."""
+    def run(self, threshold: float, start: Trial | None = None, least: int = 0) -> Trial:
+        """Decide on every edge, of the full model or of an earlier trial's sheaf.
+
+        Broken off when fewer than `least` edges are left.
+        """
         graph = self.model.graph
-        mask = torch.ones(graph.n_edges, dtype=torch.bool)
-        kl, stayed, complete = 0.0, 0, True
+        mask = torch.ones(graph.n_edges, dtype=torch.bool) if start is None else start.mask.clone()
+        kl = 0.0 if start is None else start.kl
+        outputs = self.outputs if start is None else self._outputs_under(mask)
         name = f"{self.task.short_name} acdc {threshold:.2g}"
-        with tqdm(total=graph.n_edges, desc=name, disable=not self.progress) as bar:
+        with tqdm(total=int(mask.sum()), desc=name, disable=not self.progress) as bar:
             for block in blocks(graph):
-                kl = self._decide(block, mask, kl, threshold)
-                stayed = int(mask[block.start :].sum())
-                bar.update(block.stop - block.start)
-                bar.set_postfix_str(f"left {block.start}, kept {stayed / graph.n_edges:.2%}")
-                if most is not None and stayed > most:
-                    complete = False
+                edges = int(mask[block.start : block.stop].sum())
+                kl = self._decide(block, mask, kl, threshold, outputs)
+                bar.update(edges)
+                bar.set_postfix_str(f"density {int(mask.sum()) / graph.n_edges:.2%}")
+                if int(mask.sum()) < least:
                     break
-        if complete:
-            mask = edge_sheaf(self.model, mask, self.config.ablation).edge_mask
-            self.masks[threshold] = mask
-            stayed = int(mask.sum())
-        self._save()
-        trial = Trial(threshold, stayed, stayed / graph.n_edges, kl, complete)
+        mask = edge_sheaf(self.model, mask, self.config.ablation).edge_mask
+        edges = int(mask.sum())
+        origin = None if start is None else start.threshold
+        complete = edges >= least
+        trial = Trial(threshold, origin, edges, edges / graph.n_edges, kl, complete, mask)
         self.trials.append(trial)
+        self._save()
         return trial
 
+    @torch.no_grad()
+    def _outputs_under(
+        self, mask: Bool[Tensor, " edge"]
+    ) -> Float[Tensor, "sender token d_model"]:
+        """What each sender writes when only some edges are kept, minus the reference."""
+        model, tokens = self.model, self.split.tokens
+        flat = None if self.reference is None else self.reference.transpose(0, 1)
+        masks = mask.to(model.device, torch.float32).unsqueeze(0)
+        start = model.embed(tokens).flatten(0, 1)
+        stream = UnrolledStream(start, masks, model.graph.n_senders, flat)
+        model.run(stream, (tokens.shape[0], tokens.shape[1]))
+        return stream.buffer.outputs.transpose(0, 1).contiguous()
+
     def _decide(
-        self, block: Group, mask: Bool[Tensor, " edge"], kl: float, threshold: float
+        self,
+        block: Group,
+        mask: Bool[Tensor, " edge"],
+        kl: float,
+        threshold: float,
+        outputs: Float[Tensor, "sender token d_model"],
     ) -> float:
         """Cut edges into the receivers of a block, in place; returns the KL of what is left."""
         graph = self.model.graph
         dead = dead_receivers(graph, block, mask, zero=self.reference is None)
         block.matrix(mask)[dead] = False
-        upstream = Upstream(graph, block, mask, self.outputs, self.reference)
+        upstream = Upstream(graph, block, mask, outputs, self.reference)
         edges = (block.start + mask[block.start : block.stop].nonzero().flatten()).flip(0).tolist()
         done, size = 0, 2
         while done < len(edges):
@@ -239,58 +265,47 @@ class AcdcSearch:
     # -- tuning the threshold -----------------------------------------------------------------
 
     def tune(self, density: float) -> Trial:
-        """The trial with the fewest edges that has at least the density.
+        """A trial with at least the density, and hardly more.
 
-        If none has (not even the smallest threshold leaves as many), the one with the most.
+        If not even the smallest threshold leaves as many edges, the trial with the most.
         """
         target = at_least(density, self.model.graph.n_edges)
-        for _ in range(TRIALS):
-            best = self._best(target)
-            if best is not None and best.edges <= max(target + 1, (1 + NEAR) * target):
-                return best
-            threshold = self._next_threshold(target)
-            if threshold is None:
-                break
-            self.run(threshold, most=2 * target + 8 if best is None else best.edges - 1)
-        best = self._best(target)
-        if best is not None:
-            return best
-        enough = [t.threshold for t in self.trials if t.edges >= target]
-        if enough:
-            return self.run(max(enough))
-        return max((t for t in self.trials if t.complete), key=lambda t: t.edges)
+        best, rise = self._enough(target), FIRST_RISE
+        if best is None:
+            return max(self.trials, key=lambda t: t.edges)
+        while best.edges > max(target + 1, (1 + NEAR) * target) and rise > LAST_RISE:
+            trial = self.run(best.threshold * rise, start=best, least=target)
+            if trial.complete:
+                best = trial
+            else:
+                rise = math.sqrt(rise)
+        return best
 
-    def _best(self, target: int) -> Trial | None:
-        enough = [t for t in self.trials if t.complete and t.edges >= target]
-        return min(enough, key=lambda t: t.edges, default=None)
+    def _enough(self, target: int) -> Trial | None:
+        """The smallest sheaf so far with at least so many edges, if need be from a new run."""
+        while True:
+            enough = [t for t in self.trials if t.complete and t.edges >= target]
+            if enough:
+                return min(enough, key=lambda t: t.edges)
+            tried = [t.threshold for t in self.trials if t.start is None]
+            threshold = min(tried, default=10 * FIRST_THRESHOLD) / 10
+            if threshold < 0.9 * SMALLEST_THRESHOLD:
+                return None
+            self.run(threshold)
 
-    def _next_threshold(self, target: int) -> float | None:
-        """Between the last threshold with enough edges and the first with too few."""
-        low = max((t.threshold for t in self.trials if t.edges >= target), default=None)
-        few = [t.threshold for t in self.trials if t.complete and t.edges < target]
-        high = min((t for t in few if low is None or t > low), default=None)
-        if low is None and high is None:
-            return FIRST_THRESHOLD
-        if high is None:
-            return low * STRIDE if low is not None and low < LARGEST_THRESHOLD else None
-        if low is None:
-            return high / STRIDE if high > SMALLEST_THRESHOLD else None
-        return math.sqrt(low * high) if high > 1.001 * low else None
-
-    def sheaf(self, trial: Trial, seed: int) -> Sheaf:
-        """The sheaf of a complete trial."""
-        sheaf = edge_sheaf(self.model, self.masks[trial.threshold], self.config.ablation)
+    def sheaf(self, trial: Trial) -> Sheaf:
+        """The sheaf of a trial."""
         enough = self.config.threshold is not None or trial.edge_density >= self.config.budget
         return labelled(
-            sheaf,
+            edge_sheaf(self.model, trial.mask, self.config.ablation),
             "acdc",
             self.task,
-            seed,
+            self.seed,
             self.config.as_dict(),
             status="reached" if enough else "no threshold leaves as many edges",
             threshold=trial.threshold,
             kl=trial.kl,
-            trials=[asdict(t) for t in self.trials],
+            trials=[t.record() for t in self.trials],
             evaluated=self.evaluated,
         )
 

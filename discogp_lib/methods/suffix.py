@@ -107,8 +107,7 @@ class SuffixStream:
         live = self.upstream.live(group)
         out = weight.new_zeros(len(weight), n_masks, n_tokens, weight.shape[2])
         for chosen, sums in self._sums(group, live):
-            normed = norm(sums).flatten(1, 2)
-            projected = torch.bmm(normed, weight[chosen])
+            projected = torch.bmm(norm(sums).flatten(1, 2), weight[chosen])
             if bias is not None:
                 projected += bias[chosen].unsqueeze(1)
             out[chosen] = projected.unflatten(1, (-1, n_tokens))
