@@ -7,6 +7,9 @@ References are values of the *full* model.
 * mean: the sender's average output over the training prompts, apart for each position counted
   from the end of the prompt (so that the last token's average is a last token's).
 * interchange: the sender's output on the corrupted version of the same prompt.
+
+A fourth, random, is not for searching but for comparison: the sender's output on a prompt of
+random tokens.
 """
 
 from __future__ import annotations
@@ -36,6 +39,24 @@ def reference_for(ablation: Ablation, model: MaskedTransformer, task: Task) -> R
         return means[positions_from_end(split, len(means)).to(model.device)]
 
     return from_means
+
+
+def random_reference(model: MaskedTransformer, seed: int = 0) -> Reference:
+    """Values of prompts of as many tokens, drawn uniformly from the vocabulary.
+
+    The token before every prompt, where the model has one, stays. The draw depends on the seed and
+    the shape of the batch alone.
+    """
+
+    def from_noise(split: Split) -> Float[Tensor, "batch pos sender d_model"]:
+        generator = torch.Generator().manual_seed(seed)
+        shape = tuple(split.tokens.shape)
+        tokens = torch.randint(model.vocabulary_size, shape, generator=generator)
+        if model.bos is not None:
+            tokens[:, 0] = model.bos
+        return model.sender_outputs(tokens)
+
+    return from_noise
 
 
 def mean_outputs(

@@ -190,9 +190,7 @@ class AcdcSearch:
         return trial
 
     @torch.no_grad()
-    def _outputs_under(
-        self, mask: Bool[Tensor, " edge"]
-    ) -> Float[Tensor, "sender token d_model"]:
+    def _outputs_under(self, mask: Bool[Tensor, " edge"]) -> Float[Tensor, "sender token d_model"]:
         """What each sender writes when only some edges are kept, minus the reference."""
         model, tokens = self.model, self.split.tokens
         flat = None if self.reference is None else self.reference.transpose(0, 1)
