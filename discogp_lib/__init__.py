@@ -8,6 +8,11 @@ sheaf = dgp.discover(model, task, method="discogp", seed=0)
 print(dgp.evaluate(model, sheaf, task.test))
 """
 
+import warnings
+
+# Some package asks for notebook progress bars that this one does not use.
+warnings.filterwarnings("ignore", message="IProgress not found")
+
 from discogp_lib.config import SearchConfig
 from discogp_lib.discover import discover
 from discogp_lib.errors import DiscoGPError

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
+from discogp_lib.ablation import reference_for
 from discogp_lib.errors import RunError
 from discogp_lib.evaluate import evaluate
 from discogp_lib.methods import METHODS
@@ -128,7 +129,8 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
     task = cached_task(run.task, profile.model, run.seed, device)
     budget = None
     if needs_budget(run.method):
-        budget = compute(Run(run.profile, run.task, "discogp", run.seed), device=device).test
+        matched = Run(run.profile, run.task, "discogp", run.seed)
+        budget = compute(matched, device=device, progress=progress).sheaf()
     config = settings_for(run.method, profile.search, budget)
     inputs = {
         "checkpoint_sha256": model.checkpoint_sha256,
@@ -142,7 +144,9 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
         return record
     wall, cpu = time.perf_counter(), time.process_time()
     state = run.folder / "search"
-    sheaf = METHODS[base_method(run.method)](model, task, config, run.seed, checkpoint=state, progress=progress)
+    sheaf = METHODS[base_method(run.method)](
+        model, task, config, run.seed, checkpoint=state, progress=progress
+    )
     seconds = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     record = _write(run, model, task, sheaf, inputs, seconds)
     for leftover in run.folder.glob("search*"):
@@ -159,6 +163,7 @@ def _write(
     seconds: dict[str, float],
 ) -> Record:
     """Evaluate, then write the sheaf and, last, the record."""
+    ablation = reference_for(inputs["config"].get("ablation", "zero"), model, task)
     data = {
         "version": RECORD_VERSION,
         "profile": run.profile,
@@ -169,7 +174,7 @@ def _write(
         "model": model.name,
         "inputs": inputs,
         "metrics": {
-            name: evaluate(model, sheaf, getattr(task, name)).as_dict()
+            name: evaluate(model, sheaf, getattr(task, name), reference=ablation).as_dict()
             for name in ("train", "dev", "test")
         },
         "found": sheaf.metadata.get("found", {}),

@@ -1,23 +1,90 @@
-"""The settings a method gets in a profile: the same search for all gradient methods, and for the
-others the densities that DiscoGP reached on the task, as in the paper."""
+"""The settings a method gets in a profile.
+
+All gradient methods get the same search. The others get the densities that DiscoGP reached on
+the same task and seed, as in the paper. `discogp@sequential` and the like are *variants*: the
+method with some settings changed, kept in the run store under their own name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from discogp_lib.config import SearchConfig
+from discogp_lib.errors import ConfigError
+from discogp_lib.methods import METHODS
+from discogp_lib.methods.acdc import AcdcConfig
+from discogp_lib.methods.controls import MagnitudeConfig, MatchedConfig, RandomConfig
+from discogp_lib.methods.eap import EapConfig, EapIgConfig
+from discogp_lib.sheaf import Sheaf
 
 GRADIENT_METHODS = ("discogp", "weight_pruning", "edge_pruning")
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "sequential": {"schedule": "sequential"},
+    "distribution": {"fidelity": "distribution"},
+    "vocabulary": {"fidelity": "vocabulary"},
+    "incomplete": {"completeness": 0.0},
+    "mean": {"ablation": "mean"},
+}
+"""Named changes of the search settings."""
+
+PUSHES = (0.25, 0.5, 2.0, 4.0)
+"""Factors on both pushes, variants too: `discogp@push2.0` shows what a larger lambda does."""
+
+
+def base_method(method: str) -> str:
+    """The method behind a variant."""
+    name, _, variant = method.partition("@")
+    if name not in METHODS or (variant and _changes(variant, SearchConfig()) is None):
+        raise ConfigError(
+            f"There is no method {method!r}; the methods are {', '.join(METHODS)}, and variants "
+            f"of the gradient methods, discogp@NAME with NAME one of {', '.join(variant_names())}."
+        )
+    return name
+
+
+def variant_names() -> tuple[str, ...]:
+    """All variants of the search."""
+    return (*VARIANTS, *(f"push{factor}" for factor in PUSHES))
+
+
+def _changes(variant: str, search: SearchConfig) -> dict[str, Any] | None:
+    """The settings that a variant changes, None for an unknown one."""
+    if variant in VARIANTS:
+        return VARIANTS[variant]
+    for factor in PUSHES:
+        if variant == f"push{factor}":
+            pushes = {"weight_push": search.weight_push, "edge_push": search.edge_push}
+            return {n: replace(p, largest=p.largest * factor) for n, p in pushes.items()}
+    return None
 
 
 def needs_budget(method: str) -> bool:
     """Whether the method is given DiscoGP's densities on the same task and seed."""
-    return method not in GRADIENT_METHODS
+    return base_method(method) not in GRADIENT_METHODS
 
 
-def settings_for(method: str, search: SearchConfig, budget: Mapping[str, float] | None) -> Any:
-    """The config of a method; `budget` is DiscoGP's evaluation where the method needs it."""
-    if not needs_budget(method):
-        return search
-    raise NotImplementedError(method)
+def settings_for(method: str, search: SearchConfig, budget: Sheaf | None) -> Any:
+    """The config of a method; `budget` is DiscoGP's sheaf where the method is to match it."""
+    name, _, variant = method.partition("@")
+    if not needs_budget(name):
+        changes = _changes(variant, search) if variant else None
+        return replace(search, **(changes or {}))
+    if budget is None:
+        raise ConfigError(f"The method {method!r} needs a sheaf whose size it is to match.")
+    return BUDGETED[name](budget)
+
+
+BUDGETED: dict[str, Callable[[Sheaf], Any]] = {
+    "acdc": lambda sheaf: AcdcConfig(edge_density=sheaf.edge_density),
+    "eap": lambda sheaf: EapConfig(edge_density=sheaf.edge_density),
+    "eap_ig": lambda sheaf: EapIgConfig(edge_density=sheaf.edge_density),
+    "random": lambda sheaf: RandomConfig(
+        edge_density=sheaf.edge_density, weight_density=sheaf.weight_density
+    ),
+    "random_matched": MatchedConfig.like,
+    "magnitude": lambda sheaf: MagnitudeConfig(weight_density=sheaf.weight_density),
+}
+"""How each method is told the size it may have."""
