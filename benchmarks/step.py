@@ -93,7 +93,11 @@ def search_step(hf: GPT2LMHeadModel, task: Task, kinds: tuple[Kind, ...]) -> Cal
     stage = Stage(model, task, config, 0, kinds, config.steps, Sheaf.full(model))
     stage.begin()
     count = iter(range(10**9))
-    return lambda: stage.step(next(count)) and None
+
+    def step() -> None:
+        stage.step(next(count))
+
+    return step
 
 
 def steps_to_measure(n_layers: int) -> Iterator[tuple[str, Callable[[], None]]]:

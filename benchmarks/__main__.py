@@ -1,0 +1,5 @@
+"""python -m benchmarks: all of them."""
+
+from benchmarks.step import main
+
+main()
