@@ -1,0 +1,177 @@
+"""ACDC: chains give what judging one edge at a time gives, and budgets are met."""
+
+import pytest
+import torch
+
+import discogp_lib as dgp
+from discogp_lib.ablation import reference_for
+from discogp_lib.errors import ConfigError
+from discogp_lib.evaluate import final_states, kl_divergence, project_labels
+from discogp_lib.methods.acdc import AcdcConfig, AcdcSearch, acdc
+from discogp_lib.methods.budget import edge_sheaf, some_prompts
+from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks
+from tests.reference import (
+    make_split,
+    make_task,
+    masked,
+    planted_gpt2,
+    planted_task,
+    random_gpt2,
+    random_llama,
+    random_tokens,
+)
+
+ABLATIONS = ["zero", "mean", "interchange"]
+
+
+@pytest.fixture(scope="module", params=[random_gpt2, random_llama], ids=["gpt2", "llama"])
+def model(request):
+    return masked(request.param())
+
+
+@pytest.fixture(scope="module")
+def task():
+    """Six prompts of unequal length with three labels, and other prompts as corrupted ones."""
+    lengths = torch.tensor([5, 3, 4, 5, 2, 5])
+    inside = torch.arange(5) < lengths[:, None]
+    tokens, corrupted = (torch.where(inside, random_tokens(6, 5, seed=s), 0) for s in (0, 1))
+    labels, targets = torch.tensor([[3, 1, 7]]).repeat(6, 1), torch.tensor([0, 1, 2, 0, 1, 2])
+    split = make_split(tokens, labels, targets, lengths=lengths, corrupted=corrupted)
+    return make_task(split, split, split)
+
+
+def label_kl(model, split, mask, reference) -> float:
+    def log_labels(edge_mask):
+        states = final_states(model, split, edge_mask=edge_mask, reference=reference)
+        return project_labels(model, split, states).double().log_softmax(-1)
+
+    full = torch.ones_like(mask)
+    return float(kl_divergence(log_labels(full), log_labels(mask)).mean())
+
+
+def one_at_a_time(model, task, config, seed=0):
+    """ACDC from its definition: every edge from the last to the first, one whole pass each."""
+    split = some_prompts(task, config.prompts, seed)
+    reference = reference_for(config.ablation, model, task)
+    mask, current = torch.ones(model.graph.n_edges, dtype=torch.bool), 0.0
+    for edge in reversed(range(model.graph.n_edges)):
+        mask[edge] = False
+        after = label_kl(model, split, mask, reference)
+        if after - current < config.threshold:
+            current = after
+        else:
+            mask[edge] = True
+    return edge_sheaf(model, mask, config.ablation)
+
+
+@pytest.mark.parametrize("threshold", [1e-3, 0.02])
+@pytest.mark.parametrize("ablation", ABLATIONS)
+def test_chains_give_what_one_edge_at_a_time_gives(model, task, ablation, threshold):
+    config = AcdcConfig(ablation=ablation, threshold=threshold)
+    sheaf = acdc(model, task, config, progress=False)
+    assert sheaf == one_at_a_time(model, task, config)
+    assert 0 < sheaf.kept_edges < sheaf.n_edges
+    assert sheaf.keeps_all_weights
+
+
+def test_one_edge_at_a_time_on_the_mini_model():
+    model = dgp.load_model("mini")
+    task = dgp.load_task("blimp/determiner_noun_agreement_1", model)
+    config = AcdcConfig(threshold=1e-2, prompts=2)
+    assert acdc(model, task, config, progress=False) == one_at_a_time(model, task, config)
+
+
+@pytest.mark.parametrize("ablation", ABLATIONS)
+def test_what_is_downstream_of_a_block_is_the_whole_model(model, task, ablation):
+    """Masks that differ in a block, later edges cut at random: the same KL as a whole pass."""
+    search = AcdcSearch(model, task, AcdcConfig(ablation=ablation))
+    reference = reference_for(ablation, model, task)
+    noise = torch.Generator().manual_seed(0)
+    for block in blocks(model.graph):
+        mask = torch.ones(model.graph.n_edges, dtype=torch.bool)
+        mask[block.stop :] = torch.rand(len(mask) - block.stop, generator=noise) < 0.5
+        masks = mask.repeat(3, 1)
+        inside = torch.rand(3, block.stop - block.start, generator=noise) < 0.7
+        masks[:, block.start : block.stop] = inside
+        upstream = Upstream(model.graph, block, mask, search.outputs, search.reference)
+        found = search._evaluate(upstream, masks)
+        expected = [label_kl(model, search.split, m, reference) for m in masks]
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+def test_blocks_are_all_edges_from_the_last_to_the_first(model):
+    found = blocks(model.graph)
+    assert found[0].stop == model.graph.n_edges
+    assert found[-1].start == 0
+    assert all(a.start == b.stop for a, b in zip(found, found[1:], strict=False))
+
+
+@pytest.mark.parametrize("length", [1, 3, 32])
+def test_the_length_of_chains_does_not_matter(model, task, length):
+    search = AcdcSearch(model, task, AcdcConfig())
+    search.longest_chain = length
+    usual = AcdcSearch(model, task, AcdcConfig()).run(0.01)
+    assert torch.equal(search.run(0.01).mask, usual.mask)
+
+
+def test_a_planted_circuit_is_found():
+    model, task = masked(planted_gpt2()), planted_task()
+    sheaf = acdc(model, task, AcdcConfig(threshold=0.05), progress=False)
+    assert dgp.evaluate(model, sheaf, task.test).accuracy == 1.0
+    assert {"a0.h0->a1.h1<v>", "a1.h1->m1", "m1->logits"} <= set(sheaf.edges)
+    assert sheaf.kept_edges <= 10
+
+
+@pytest.mark.parametrize("ablation", ABLATIONS)
+@pytest.mark.parametrize("density", [0.1, 0.3])
+def test_the_budget_is_met_and_hardly_exceeded(model, task, ablation, density):
+    config = AcdcConfig(ablation=ablation, edge_density=density)
+    sheaf = acdc(model, task, config, progress=False)
+    found = sheaf.metadata["found"]
+    assert found["status"] == "reached"
+    assert sheaf.edge_density >= density
+    near = sheaf.kept_edges <= 1.02 * density * sheaf.n_edges + 2
+    too_few = [t for t in found["trials"] if t["start"] == found["threshold"]]
+    closest = min((t["threshold"] / found["threshold"] for t in too_few), default=9.0)
+    assert near or closest < 1.05
+    assert any(t["edges"] == sheaf.kept_edges and t["complete"] for t in found["trials"])
+
+
+def test_a_budget_that_no_threshold_leaves_is_told(model, task):
+    sheaf = acdc(model, task, AcdcConfig(edge_density=1.0), progress=False)
+    assert sheaf.metadata["found"]["status"] == "no threshold leaves as many edges"
+    assert sheaf.kept_edges == max(t["edges"] for t in sheaf.metadata["found"]["trials"])
+
+
+def test_an_interrupted_search_goes_on_where_it_was(model, task, tmp_path, monkeypatch):
+    config, path = AcdcConfig(edge_density=0.2), tmp_path / "search"
+    whole = acdc(model, task, config, progress=False)
+    monkeypatch.setattr("discogp_lib.methods.acdc.SAVE_EVERY", 8)
+    passes = []
+    init = SuffixStream.__init__
+
+    def interrupted(self, *given):
+        passes.append(1)
+        if len(passes) == 20:
+            raise KeyboardInterrupt
+        init(self, *given)
+
+    monkeypatch.setattr(SuffixStream, "__init__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        acdc(model, task, config, checkpoint=path, progress=False)
+    resumed = acdc(model, task, config, checkpoint=path, progress=False)
+    assert resumed == whole
+    assert resumed.metadata["found"]["trials"] == whole.metadata["found"]["trials"]
+    assert resumed.metadata["found"]["evaluated"] < whole.metadata["found"]["evaluated"]
+
+
+def test_settings_that_contradict_each_other():
+    with pytest.raises(ConfigError, match="not both"):
+        AcdcConfig(threshold=0.1, edge_density=0.1)
+    with pytest.raises(ConfigError, match="above 0"):
+        AcdcConfig(threshold=0.0)
+    with pytest.raises(ConfigError, match="0 to 1"):
+        AcdcConfig(edge_density=5)
+    config = AcdcConfig(edge_density=0.1)
+    assert AcdcConfig.from_dict(config.as_dict()) == config
+    assert config.sha256() != AcdcConfig(edge_density=0.2).sha256()
