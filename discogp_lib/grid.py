@@ -167,7 +167,7 @@ def _with_curves(edges: pd.DataFrame, at: dict[str, tuple[int, int]]) -> pd.Data
     """The points of each edge's curve: level at both ends, and bowed within a row."""
     start = np.array([at[name] for name in edges["sender"]], dtype=float).reshape(-1, 2)
     end = np.array([at[name] for name in edges["receiver"]], dtype=float).reshape(-1, 2)
-    end[:, 1] += edges["input"].map({"q": -5, "v": 5}).astype(float).fillna(0.0).to_numpy()
+    end[:, 1] += np.array([{"q": -5.0, "v": 5.0}.get(name, 0.0) for name in edges["input"]])
     across, down = (end - start).T
     below = edges["sender_kind"].ne("head").to_numpy()
     bow = np.minimum(BOW, 0.22 * across) * np.where(below, 1, -1) * (np.abs(down) <= 10)
@@ -194,7 +194,7 @@ def edges(sheaf: Sheaf, strong: int = STRONG) -> pd.DataFrame:
     degree = drawn["edges_in"] + drawn["edges_out"]
     rank = pd.DataFrame(
         {
-            name: table["sender"].map(values) * table["receiver"].map(values)
+            name: values[table["sender"]].to_numpy() * values[table["receiver"]].to_numpy()
             for name, values in (("share", share), ("degree", degree))
         }
     ).sort_values(["share", "degree"], ascending=False, kind="stable")

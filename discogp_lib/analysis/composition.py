@@ -39,6 +39,7 @@ def composition_table(
     splits: Mapping[str, Split],
     *,
     sizes: Sequence[int] = (2,),
+    unions: int | None = None,
     draws: int = 1,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -46,6 +47,7 @@ def composition_table(
 
     sheaves: by task, one for each seed; those of one seed are joined with each other.
     sizes: how many sheaves are joined: 2 for the paper's table, `len(sheaves)` for all of them.
+    unions: at most so many unions for each task and size, drawn at random; all by default.
     draws: random masks per control.
 
     Columns: `seed` (place in the lists), `task` (whose prompts and whose sheaf), `joined` (the
@@ -62,7 +64,7 @@ def composition_table(
             alone = found[number]
             tried = [("", 0, "full model", 0, alone | ~alone), ("", 1, "original", 0, alone)]
             for size in sizes:
-                for names in combinations(others, size - 1):
+                for names in _some(list(combinations(others, size - 1)), unions, rng):
                     union = reduce(or_, (sheaves[name][number] for name in names), alone)
                     tried += [
                         (" + ".join(names), size, kind, draw, sheaf)
@@ -134,6 +136,15 @@ def _check(
         raise ConfigError(
             f"Of {len(sheaves)} sheaves, 2 to {len(sheaves)} can be joined, not {list(sizes)}."
         )
+
+
+def _some(
+    unions: list[tuple[str, ...]], at_most: int | None, rng: np.random.Generator
+) -> list[tuple[str, ...]]:
+    """All, or as many as asked for, in their order."""
+    if at_most is None or len(unions) <= at_most:
+        return unions
+    return [unions[i] for i in sorted(rng.choice(len(unions), at_most, replace=False))]
 
 
 def _with_controls(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -10,11 +12,8 @@ from matplotlib.figure import Figure
 
 from discogp_lib.plots.style import CHANCE, COLUMN, METHOD_COLOURS, PAGE, house_style, in_order
 
-COMPARISONS = {
-    "change": "joined \N{MINUS SIGN} alone",
-    "over_random": "joined \N{MINUS SIGN} joined with random",
-    "over_matched": "joined \N{MINUS SIGN} random, matched by part",
-}
+Control = Literal["random", "matched"]
+CONTROL_NAMES = {"random": "random", "matched": "random, matched by part"}
 KIND_LOOKS = {
     "composed": (METHOD_COLOURS["discogp"], "o", "with other sheaves"),
     "random": (METHOD_COLOURS["random"], "X", "with random masks"),
@@ -22,37 +21,41 @@ KIND_LOOKS = {
 }
 
 
-def composition_heatmaps(
-    table: pd.DataFrame, *, values: tuple[str, ...] = ("change", "over_random")
-) -> Figure:
+def composition_heatmaps(table: pd.DataFrame, *, control: Control = "random") -> Figure:
     """What joining two sheaves changes, in points of accuracy; white is no change.
 
+    Against the sheaf alone, and against the sheaf joined with random masks of the same size.
     Takes `composition.over_seeds`; only pairs are shown.
     """
+    comparisons = {
+        "change": "joined \N{MINUS SIGN} alone",
+        f"over_{control}": f"joined \N{MINUS SIGN} {CONTROL_NAMES[control]}",
+    }
     pairs = table[table["size"] == 2]
     tasks = in_order(pairs["task"])
     n = len(tasks)
-    limit = max(100 * float(pairs[list(values)].abs().max().max()), 1.0)
+    limit = max(100 * float(pairs[list(comparisons)].abs().max().max()), 1.0)
     norm = TwoSlopeNorm(0, -limit, limit)
     with house_style():
         figure, panels = plt.subplots(
-            1, len(values), figsize=(PAGE, PAGE / 2 * 0.86), sharey=True, squeeze=False
+            1, 2, figsize=(PAGE, PAGE / 2 * 0.86), sharey=True, squeeze=False
         )
-        for axes, value in zip(panels.flat, values, strict=True):
+        for axes, (value, title) in zip(panels.flat, comparisons.items(), strict=True):
             wide = 100 * pairs.pivot(index="joined", columns="task", values=value)
             image = wide.reindex(index=tasks, columns=tasks).to_numpy(float)
             drawn = axes.imshow(image, norm=norm, cmap="PuOr")
             for y, x in zip(*np.nonzero(np.isfinite(image)), strict=True):
-                text = f"{image[y, x].round(1) + 0.0:+.1f}".replace("-", "\N{MINUS SIGN}")
+                shown = image[y, x].round(1)
+                text = f"{shown:+.1f}".replace("-", "\N{MINUS SIGN}") if shown else "0"
                 colour = "white" if abs(image[y, x]) > 0.6 * limit else "black"
-                size = 6.5 if n <= 7 else 5
+                size = 6.5 if n <= 6 else 5.5
                 axes.text(x, y, text, ha="center", va="center", fontsize=size, color=colour)
             axes.set_facecolor("0.92")
             axes.set_xticks(range(n), tasks, rotation=0 if n <= 6 else 45)
             axes.set_yticks(range(n), tasks)
             axes.tick_params(length=0)
             axes.spines[:].set_visible(False)
-            axes.set_title(COMPARISONS[value], loc="left")
+            axes.set_title(title, loc="left")
             axes.set_xlabel("evaluated on")
         panels[0, 0].set_ylabel("joined with")
         figure.colorbar(drawn, ax=panels, shrink=0.8, label="accuracy, points", pad=0.015)
@@ -60,16 +63,17 @@ def composition_heatmaps(
     return figure
 
 
-def caption_composition(table: pd.DataFrame) -> str:
+def caption_composition(table: pd.DataFrame, *, control: Control = "random") -> str:
     """How often and how much joining costs, and whether random masks cost the same."""
     pairs = table[table["size"] == 2]
-    change, over = 100 * pairs["change"], 100 * pairs["over_random"]
+    change, over = 100 * pairs["change"], 100 * pairs[f"over_{control}"]
     worst = pairs.loc[[pairs["change"].idxmin()]].iloc[0]
     seeds = int(pairs["n_seeds"].max())
+    how = " in every part of the model" if control == "matched" else ""
     return (
         "Accuracy of the union of two sheaves on the column's task, minus that of the column's "
         "sheaf alone (left) and minus that of the column's sheaf joined with as many random edges "
-        f"and weights (right); means over {seeds} {'seed' if seeds == 1 else 'seeds'}. "
+        f"and weights{how} (right); means over {seeds} {'seed' if seeds == 1 else 'seeds'}. "
         f"The mean change is {change.mean():+.1f} points (from {change.min():+.1f}, "
         f"{worst['task']} joined with {worst['joined']}, to {change.max():+.1f}); "
         f"against random masks {over.mean():+.1f} points."

@@ -48,6 +48,7 @@ def overlap_matrix(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
         steps = [2.0**power for power in range(-7, 8) if 1 / limit <= 2.0**power <= limit]
         bar.set_ticks(steps, labels=[f"{step:.2g}" for step in steps], minor=False)
         bar.ax.minorticks_off()
+        bar.ax.set_ylim(min(0.5, float(found.min())), limit)  # without colours that do not occur
         bar.ax.axhline(1, color="black", linewidth=0.8)
         plt.close(figure)
     return figure

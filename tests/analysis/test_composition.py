@@ -135,6 +135,14 @@ def test_the_same_seed_draws_the_same_controls(model, sheaves, splits, table):
     assert again.equals(table)
 
 
+def test_some_of_the_unions_can_be_drawn(model, sheaves, splits, table):
+    some = composition.composition_table(model, sheaves, splits, unions=1)
+    composed = some[some["kind"] == "composed"]
+    assert len(composed) == 2 * 3  # of two possible for each seed and task
+    keys = ["seed", "task", "joined", "accuracy"]
+    assert len(composed[keys].merge(table[table["kind"] == "composed"][keys])) == len(composed)
+
+
 def test_mistakes_are_told(model, sheaves, splits):
     with pytest.raises(ConfigError, match="ANA has 1"):
         composition.composition_table(model, sheaves | {"ANA": sheaves["ANA"][:1]}, splits)
