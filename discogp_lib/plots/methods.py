@@ -248,6 +248,9 @@ def sensitivity(
         positive = bool((table["value"] > 0).all())
         for axes in panels:
             axes.set_xscale("log" if positive else "linear")
+            axes.set_xticks(sorted(table["value"].unique()), minor=False)
+            axes.set_xticks([], minor=True)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             if default is not None:
                 axes.axvline(default, color="0.8", linewidth=3, zorder=0)
             axes.set_xlabel(symbol + (", grey: default" if default is not None else ""))
