@@ -295,3 +295,59 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         odds = (scores / math.sqrt(q.shape[1])).exp()
         rows.append(sum(odds[j] / odds.sum() * v[j] for j in range(position + 1)))
     return torch.stack(rows)
+
+
+# -- a model whose circuit is known -------------------------------------------------------------
+
+PLANTED_EDGES = {"input->a0.h0<v>", "a0.h0->a1.h1<v>", "a1.h1->m1", "m1->logits"}
+
+
+def planted_gpt2() -> Any:
+    """A GPT-2 of 2 layers x 2 heads in which only `PLANTED_EDGES` matter to the answer.
+
+    Prompts are x x x end, where x is token 0 or 1, and the answer (token 2 or 3) says which.
+    Heads a0.h0 and a1.h1 bring the message forward, looking everywhere alike, and m1 turns it
+    into the answer. All other nodes read and write noise: however masked, they know nothing of x.
+    Dimensions: 0 content, 1 and 2 the heads' messages, 3 and 4 the answers, 5 the negative of
+    content and messages (so that no norm's mean tells anything of them), 6-15 noise.
+    """
+    # The large epsilon tames the gradient where a receiver hears nothing, which is 1 / sqrt(epsilon).
+    hf = random_gpt2(layers=2, heads=2, d_head=8, n_inner=6, layer_norm_epsilon=0.1)
+    noise = torch.Generator().manual_seed(0)
+    p = dict(hf.named_parameters())
+    with torch.no_grad():
+        for name, parameter in p.items():
+            parameter.fill_(float("ln_" in name and name.endswith("weight")))
+        tokens = p["transformer.wte.weight"]
+        tokens[:2, 0], tokens[:2, 5] = torch.tensor([1.0, -1.0]), torch.tensor([-1.0, 1.0])
+        tokens[2, 3] = tokens[3, 4] = 1.0
+        tokens[4, 6:] = 0.5 * torch.randn(10, generator=noise)
+        for layer in range(2):
+            for reads, writes in (("attn.c_attn", "attn.c_proj"), ("mlp.c_fc", "mlp.c_proj")):
+                for name, part in (
+                    (reads, (slice(6, None),)),
+                    (writes, (slice(None), slice(6, None))),
+                ):
+                    weight = p[f"transformer.h.{layer}.{name}.weight"]
+                    weight[part] = 0.3 * torch.randn(weight[part].shape, generator=noise)
+        for layer, head, reads, writes in ((0, 0, 0, 1), (1, 1, 1, 2)):
+            attention = p[f"transformer.h.{layer}.attn.c_attn.weight"].view(16, 3, 2, 8)
+            attention[:, :, head] = 0
+            attention[reads, 2, head] = 1.0
+            out = p[f"transformer.h.{layer}.attn.c_proj.weight"].view(2, 8, 16)
+            out[head] = 0
+            out[head, :, writes], out[head, :, 5] = 0.2, -0.2
+        p["transformer.h.1.mlp.c_fc.weight"].zero_()
+        p["transformer.h.1.mlp.c_fc.weight"][2] = torch.tensor([2.0, 2, 2, -2, -2, -2])
+        p["transformer.h.1.mlp.c_proj.weight"].zero_()
+        p["transformer.h.1.mlp.c_proj.weight"][:3, 3] = 2.0
+        p["transformer.h.1.mlp.c_proj.weight"][3:, 4] = 2.0
+    return hf
+
+
+def planted_task(n: int = 48) -> Task:
+    """Which token the prompt repeats."""
+    x = torch.arange(n) % 2
+    tokens = torch.cat([x[:, None].expand(-1, 3), torch.full((n, 1), 4)], dim=1)
+    split = make_split(tokens, torch.tensor([[2, 3]]).repeat(n, 1), x)
+    return make_task(split, split, split)
