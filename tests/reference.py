@@ -311,7 +311,7 @@ def planted_gpt2() -> Any:
     Dimensions: 0 content, 1 and 2 the heads' messages, 3 and 4 the answers, 5 the negative of
     content and messages (so that no norm's mean tells anything of them), 6-15 noise.
     """
-    # The large epsilon tames the gradient where a receiver hears nothing, which is 1 / sqrt(epsilon).
+    # The large epsilon tames the gradient where a receiver hears nothing: 1 / sqrt(epsilon).
     hf = random_gpt2(layers=2, heads=2, d_head=8, n_inner=6, layer_norm_epsilon=0.1)
     noise = torch.Generator().manual_seed(0)
     p = dict(hf.named_parameters())
