@@ -212,8 +212,10 @@ class AcdcSearch:
         graph = self.model.graph
         dead = dead_receivers(graph, block, mask, zero=self.reference is None)
         block.matrix(mask)[dead] = False
-        upstream = Upstream(graph, block, mask, outputs, self.reference)
         edges = (block.start + mask[block.start : block.stop].nonzero().flatten()).flip(0).tolist()
+        if not edges:
+            return kl
+        upstream = Upstream(graph, block, mask, outputs, self.reference)
         done, size = 0, 2
         while done < len(edges):
             values = self._measure(upstream, mask, edges[done : done + size])

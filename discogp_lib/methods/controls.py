@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,10 +52,10 @@ class RandomConfig(PlainConfig):
 class MatchedConfig(PlainConfig):
     """How many edges and weights a random sheaf keeps in each place; `like` counts them."""
 
-    edges: tuple[int, ...]
+    edges: Sequence[int]
     """Edges kept into each receiver, in the order of the graph."""
 
-    weights: tuple[int, ...]
+    weights: Sequence[int]
     """Weights kept in each parameter of each node: of a head's part of the query, key, value and
     output matrix and their biases, of an MLP's matrices and biases (see `places`)."""
 

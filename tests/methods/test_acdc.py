@@ -1,5 +1,8 @@
 """ACDC: chains give what judging one edge at a time gives, and budgets are met."""
 
+import sys
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -24,9 +27,11 @@ from tests.reference import (
 ABLATIONS = ["zero", "mean", "interchange"]
 
 
-@pytest.fixture(scope="module", params=[random_gpt2, random_llama], ids=["gpt2", "llama"])
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
 def model(request):
-    return masked(request.param())
+    if request.param == "gpt2":
+        return masked(random_gpt2(layers=2, heads=2))
+    return masked(random_llama(layers=2, heads=2, kv_heads=1))
 
 
 @pytest.fixture(scope="module")
@@ -64,21 +69,15 @@ def one_at_a_time(model, task, config, seed=0):
     return edge_sheaf(model, mask, config.ablation)
 
 
-@pytest.mark.parametrize("threshold", [1e-3, 0.02])
-@pytest.mark.parametrize("ablation", ABLATIONS)
+@pytest.mark.parametrize(
+    ("ablation", "threshold"), zip(ABLATIONS, [0.003, 0.01, 0.02], strict=True)
+)
 def test_chains_give_what_one_edge_at_a_time_gives(model, task, ablation, threshold):
     config = AcdcConfig(ablation=ablation, threshold=threshold)
     sheaf = acdc(model, task, config, progress=False)
     assert sheaf == one_at_a_time(model, task, config)
     assert 0 < sheaf.kept_edges < sheaf.n_edges
     assert sheaf.keeps_all_weights
-
-
-def test_one_edge_at_a_time_on_the_mini_model():
-    model = dgp.load_model("mini")
-    task = dgp.load_task("blimp/determiner_noun_agreement_1", model)
-    config = AcdcConfig(threshold=1e-2, prompts=2)
-    assert acdc(model, task, config, progress=False) == one_at_a_time(model, task, config)
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS)
@@ -103,10 +102,10 @@ def test_blocks_are_all_edges_from_the_last_to_the_first(model):
     found = blocks(model.graph)
     assert found[0].stop == model.graph.n_edges
     assert found[-1].start == 0
-    assert all(a.start == b.stop for a, b in zip(found, found[1:], strict=False))
+    assert all(a.start == b.stop for a, b in pairwise(found))
 
 
-@pytest.mark.parametrize("length", [1, 3, 32])
+@pytest.mark.parametrize("length", [1, 3])
 def test_the_length_of_chains_does_not_matter(model, task, length):
     search = AcdcSearch(model, task, AcdcConfig())
     search.longest_chain = length
@@ -123,8 +122,9 @@ def test_a_planted_circuit_is_found():
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS)
-@pytest.mark.parametrize("density", [0.1, 0.3])
-def test_the_budget_is_met_and_hardly_exceeded(model, task, ablation, density):
+def test_the_budget_is_met_and_hardly_exceeded(task, ablation):
+    density = 0.25
+    model = masked(random_gpt2(layers=2, heads=2))
     config = AcdcConfig(ablation=ablation, edge_density=density)
     sheaf = acdc(model, task, config, progress=False)
     found = sheaf.metadata["found"]
@@ -137,16 +137,19 @@ def test_the_budget_is_met_and_hardly_exceeded(model, task, ablation, density):
     assert any(t["edges"] == sheaf.kept_edges and t["complete"] for t in found["trials"])
 
 
-def test_a_budget_that_no_threshold_leaves_is_told(model, task):
-    sheaf = acdc(model, task, AcdcConfig(edge_density=1.0), progress=False)
+def test_a_budget_that_no_threshold_leaves_is_told():
+    """Most of the planted model does nothing at all."""
+    model, task = masked(planted_gpt2()), planted_task(16)
+    sheaf = acdc(model, task, AcdcConfig(edge_density=0.9), progress=False)
     assert sheaf.metadata["found"]["status"] == "no threshold leaves as many edges"
     assert sheaf.kept_edges == max(t["edges"] for t in sheaf.metadata["found"]["trials"])
 
 
-def test_an_interrupted_search_goes_on_where_it_was(model, task, tmp_path, monkeypatch):
+def test_an_interrupted_search_goes_on_where_it_was(task, tmp_path, monkeypatch):
+    model = masked(random_gpt2(layers=2, heads=2))
     config, path = AcdcConfig(edge_density=0.2), tmp_path / "search"
     whole = acdc(model, task, config, progress=False)
-    monkeypatch.setattr("discogp_lib.methods.acdc.SAVE_EVERY", 8)
+    monkeypatch.setattr(sys.modules[AcdcSearch.__module__], "SAVE_EVERY", 8)
     passes = []
     init = SuffixStream.__init__
 
@@ -171,7 +174,7 @@ def test_settings_that_contradict_each_other():
     with pytest.raises(ConfigError, match="above 0"):
         AcdcConfig(threshold=0.0)
     with pytest.raises(ConfigError, match="0 to 1"):
-        AcdcConfig(edge_density=5)
+        AcdcConfig(edge_density=5.0)
     config = AcdcConfig(edge_density=0.1)
     assert AcdcConfig.from_dict(config.as_dict()) == config
     assert config.sha256() != AcdcConfig(edge_density=0.2).sha256()

@@ -67,7 +67,7 @@ def test_eap_differentiates_every_edge(hf, task, ablation):
     model, step = masked(hf), 1e-4
     scores = eap_scores(model, task, EapConfig(ablation=ablation))
     reference = slow_outputs(hf, task.train.corrupted) if ablation == "interchange" else None
-    for edge in range(0, model.graph.n_edges, 2):
+    for edge in range(0, model.graph.n_edges, 3):
         sides = []
         for sign in (1, -1):
             mask = torch.ones(model.graph.n_edges, dtype=torch.float64)
@@ -122,20 +122,19 @@ def test_integrated_gradients_add_up_to_the_difference_of_the_prompts(hf):
     corrupted = margin(model, split, model.hidden(split.corrupted, last=last), answers)
     leaves = torch.tensor([name.startswith("input->") for name in model.graph.edges])
     errors = []
-    for steps in (1, 8, 128):
+    for steps in (1, 32):
         config = EapIgConfig(ablation="interchange", steps=steps)
         scores = eap_ig_scores(model, task, config)
         errors.append(abs(float(scores[leaves].sum() - (clean - corrupted))))
-    assert errors[2] < errors[0]
-    assert errors[2] < 1e-3 * (1 + abs(float(clean - corrupted)))
+    assert errors[1] < errors[0]
+    assert errors[1] < 5e-3 * (1 + abs(float(clean - corrupted)))
 
 
 @pytest.mark.parametrize("ablation", ["zero", "mean", "interchange"])
 def test_a_path_that_leads_nowhere_gives_plain_eap(hf, ablation):
     split = small_task().train
-    same = make_split(split.tokens, split.labels, split.targets)
+    model, same = masked(hf), make_split(split.tokens, split.labels, split.targets)
     task = make_task(same, same, same)
-    model = masked(hf)
     plain = eap_scores(model, task, EapConfig(ablation=ablation))
     along = eap_ig_scores(model, task, EapIgConfig(ablation=ablation, steps=3))
     torch.testing.assert_close(along, plain, rtol=1e-3, atol=1e-5)
