@@ -34,7 +34,7 @@ def is_within(small: Sheaf, large: Sheaf) -> bool:
 # -- on random sheaves --------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=45)
 @given(
     name=st.sampled_from(sorted(MODELS)),
     edge_density=DENSITY,

@@ -250,7 +250,7 @@ def searches(path, config):
         os._exit(code)
 
 for schedule, most_kills in (("joint", 10), ("sequential", 5)):
-    config = replace(CONFIG, schedule=schedule, steps=36)
+    config = replace(CONFIG, schedule=schedule, steps=24)
     start = time.monotonic()
     assert os.waitpid(searches(Path(sys.argv[1], schedule, "whole"), config), 0)[1] == 0
     took, kills = time.monotonic() - start, 0
