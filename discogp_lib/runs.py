@@ -75,7 +75,7 @@ class Record:
     data: dict[str, Any]
 
     @property
-    def test(self) -> dict[str, float]:
+    def test(self) -> dict[str, float | int]:
         """The evaluation on the test prompts."""
         return self.data["metrics"]["test"]
 

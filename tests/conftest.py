@@ -1,6 +1,7 @@
 """What every test shares: one thread each, no network, checked shapes, and tiny models."""
 
 import os
+import sys
 
 # Before torch and the hub's client are imported: both read these once.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -92,3 +93,9 @@ def tiny_llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tie_word_embeddings=True,
     )
     return save_tiny(LlamaForCausalLM(config), tmp_path_factory.mktemp("models") / "tiny-llama")
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches in tests are short: compiling would take longer than it saves."""
+    monkeypatch.setattr("discogp_lib.masks.COMPILE_FROM", sys.maxsize)

@@ -68,7 +68,7 @@ def needs_budget(method: str) -> bool:
 
 def settings_for(method: str, search: SearchConfig, budget: Sheaf | None) -> Any:
     """The config of a method; `budget` is DiscoGP's sheaf where the method is to match it."""
-    name, _, variant = method.partition("@")
+    name, variant = base_method(method), method.partition("@")[2]
     if not needs_budget(name):
         changes = _changes(variant, search) if variant else None
         return replace(search, **(changes or {}))
