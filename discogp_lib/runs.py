@@ -142,6 +142,8 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
     record = load_record(run)
     if record is not None and record.data["inputs"] == inputs:
         return record
+    for left_by_a_killed_process in run.folder.glob(".*.part"):
+        left_by_a_killed_process.unlink()
     wall, cpu = time.perf_counter(), time.process_time()
     state = run.folder / "search"
     sheaf = METHODS[base_method(run.method)](

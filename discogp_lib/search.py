@@ -170,12 +170,17 @@ class Stage:
             "weights": model.flat_weights,
             "edges": torch.ones(model.graph.n_edges, device=model.device),
         }
-        flat = torch.cat([m.flatten() for m in self.base.weight_masks.values()]).to(model.device)
-        self.kept: dict[Kind, Tensor] = {
-            "weights": model.flat_weights * flat,
-            "edges": self.base.edge_mask.to(model.device, torch.float32),
+        base = self.base
+        self.sample: dict[Kind, Tensor] = {
+            "weights": model.flat_weights * base.flat_weight_mask.to(model.device),
+            "edges": base.edge_mask.to(model.device, torch.float32),
         }
-        self.sample = {kind: kept.clone() for kind, kept in self.kept.items()}
+        cut: dict[Kind, bool] = {
+            "weights": not base.keeps_all_weights,
+            "edges": not base.keeps_all_edges,
+        }
+        # The complement reverses what is searched and what an earlier stage has cut.
+        self.reversed = [kind for kind in cut if kind in self.kinds or cut[kind]]
         self.grads = {kind: torch.zeros_like(self.sample[kind]) for kind in self.kinds}
         self.edge_leaf = self.sample["edges"].detach()
         self.weight_leaves = {
@@ -189,7 +194,7 @@ class Stage:
             for name, leaf in self.weight_leaves.items():
                 leaf.requires_grad_().grad = grads[name]
         # With every edge kept, and none to be learned, the plain residual stream will do.
-        self.unrolled = "edges" in self.kinds or not bool(self.base.edge_mask.all())
+        self.unrolled = "edges" in self.kinds or cut["edges"]
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -328,14 +333,12 @@ class Stage:
 
         The leaves now hold value minus sample, so the gradient for the sample has the other sign.
         """
-        for kind in self.values:
-            if kind in self.kinds or not torch.equal(self.kept[kind], self.values[kind]):
-                complement(self.values[kind], self.sample[kind])
+        for kind in self.reversed:
+            complement(self.values[kind], self.sample[kind])
         loss = completeness_loss(self.model, self._states(batch), batch.labels)
         (-self.config.completeness * loss).backward()
-        for kind in self.values:
-            if kind not in self.kinds:
-                self.sample[kind].copy_(self.kept[kind])
+        for kind in set(self.reversed) - set(self.kinds):
+            complement(self.values[kind], self.sample[kind])
         return float(loss.detach())
 
     def _states(self, batch: Split) -> Tensor:
