@@ -10,7 +10,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from discogp_lib.config import Ablation
+from discogp_lib.layout import Layout
 from discogp_lib.model import MaskedTransformer
+from discogp_lib.posthoc import prune
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Split, Task
 
@@ -35,10 +37,20 @@ def edge_sheaf(
     The weights stay whole, because an edge method has no say about them: its complement is the
     other edges of the same model.
     """
-    sheaf = replace(Sheaf.full(model), edge_mask=edge_mask)
-    if ablation != "zero":
-        return sheaf
-    return replace(sheaf, edge_mask=sheaf.pruned().edge_mask)
+    if ablation == "zero":
+        edge_mask = live_edges(model.layout, edge_mask)
+    return replace(Sheaf.full(model), edge_mask=edge_mask)
+
+
+def live_edges(layout: Layout, edge_mask: Bool[Tensor, " edge"]) -> Bool[Tensor, " edge"]:
+    """The edges that post-hoc pruning leaves where every weight is kept.
+
+    That does not depend on how wide the nodes are, so it is done on the narrowest model with the
+    same graph: instead of a second for GPT-2's 85 million weights, no time at all.
+    """
+    narrow = replace(layout, d_model=2 * layout.n_heads, d_head=2, d_mlp=1)
+    weights = {n: torch.ones(s, dtype=torch.bool) for n, s in narrow.weight_shapes.items()}
+    return prune(narrow, edge_mask, weights)[0]
 
 
 def by_score(
