@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ from discogp_lib.checkpoints import Checkpoint
 from discogp_lib.config import SearchConfig
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.paths import RESULTS, atomic_path
+from discogp_lib.runs import peak_memory_mb
 from discogp_lib.search import Kind, Stage
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Split, Task
@@ -149,7 +149,7 @@ def print_peak_memory(name: str, n_layers: int) -> None:
     del hf
     for _ in range(3):
         step()
-    print(json.dumps({"peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}))
+    print(json.dumps({"peak_gb": peak_memory_mb() / 1024}))
 
 
 @contextmanager
