@@ -70,7 +70,7 @@ def one_at_a_time(model, task, config, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("ablation", "threshold"), zip(ABLATIONS, [0.003, 0.01, 0.02], strict=True)
+    ("ablation", "threshold"), list(zip(ABLATIONS, [0.003, 0.01, 0.02], strict=True))
 )
 def test_chains_give_what_one_edge_at_a_time_gives(model, task, ablation, threshold):
     config = AcdcConfig(ablation=ablation, threshold=threshold)

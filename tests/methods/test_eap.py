@@ -14,7 +14,7 @@ from discogp_lib.methods.eap import (
     eap_ig_scores,
     eap_scores,
     label_answers,
-    margin,
+    log_likelihood,
 )
 from tests.reference import (
     kept_edges,
@@ -50,16 +50,16 @@ def task():
     return small_task()
 
 
-def slow_margin(hf, task, edges, reference) -> float:
-    """Mean margin of the full model's answers, in float64."""
+def slow_metric(hf, task, edges, reference) -> float:
+    """Mean log-likelihood of the full model's answers, in float64."""
     tokens = task.train.tokens
     full = slow_logits(hf, tokens)[:, -1][:, LABELS]
     logits = slow_logits(hf, tokens, edges, reference=reference)[:, -1][:, LABELS]
-    margins = []
-    for row, answer in zip(logits, full.argmax(-1), strict=True):
-        others = [row[i] for i in range(3) if i != answer]
-        margins.append(row[answer] - sum(others) / 2)
-    return float(sum(margins) / len(margins))
+    found = [
+        row[answer] - row.exp().sum().log()
+        for row, answer in zip(logits, full.argmax(-1), strict=True)
+    ]
+    return float(sum(found) / len(found))
 
 
 @pytest.mark.parametrize("ablation", ["zero", "interchange"])
@@ -72,36 +72,37 @@ def test_eap_differentiates_every_edge(hf, task, ablation):
         for sign in (1, -1):
             mask = torch.ones(model.graph.n_edges, dtype=torch.float64)
             mask[edge] += sign * step
-            sides.append(slow_margin(hf, task, kept_edges(model, mask), reference))
+            sides.append(slow_metric(hf, task, kept_edges(model, mask), reference))
         slope = (sides[0] - sides[1]) / (2 * step)
         assert float(scores[edge]) == pytest.approx(slope, rel=1e-4, abs=2e-5)
 
 
 def test_eap_is_exact_where_cutting_is_linear():
     """With a constant in the stream far larger than all else the last norm is a fixed factor, and
-    an edge into the logits takes away what it carries."""
-    hf, large = random_gpt2(layers=2, heads=2), 300.0
+    an edge into the logits takes away what it carries; with small logits, the log-likelihood is
+    linear in them."""
+    hf, large, small = random_gpt2(layers=2, heads=2), 300.0, 0.02
     with torch.no_grad():
         hf.transformer.wpe.weight[:, 0] += large
-        hf.transformer.ln_f.weight *= large
+        hf.transformer.ln_f.weight *= large * small
     model, task = masked(hf), small_task(n=4)
     scores = eap_scores(model, task, EapConfig())
     split = task.train
     answers = label_answers(model, split)
 
-    def margin_without(edge: str | None) -> float:
+    def metric_without(edge: str | None) -> float:
         mask = torch.ones(model.graph.n_edges, dtype=torch.bool)
         if edge is not None:
             mask[model.graph.edge_index[edge]] = False
         states = final_states(model, split, edge_mask=mask)
-        return float(margin(model, split, states, answers))
+        return float(log_likelihood(model, split, states, answers))
 
-    full = margin_without(None)
+    full = metric_without(None)
     for sender in model.graph.senders[1:]:
         edge = f"{sender}->logits"
         score = float(scores[model.graph.edge_index[edge]])
-        assert abs(score) > 1e-3
-        assert full - margin_without(edge) == pytest.approx(score, rel=0.03, abs=3e-3)
+        assert abs(score) > 1e-3 * small
+        assert full - metric_without(edge) == pytest.approx(score, rel=0.03, abs=3e-3 * small)
 
 
 def test_attributions_into_a_receiver_cancel_under_zero_ablation(hf, task):
@@ -117,9 +118,9 @@ def test_integrated_gradients_add_up_to_the_difference_of_the_prompts(hf):
     """Of the edges that leave the embedding, as the number of steps grows."""
     model, task = masked(hf), small_task(n=4, length=4)
     split, answers = task.train, label_answers(model, task.train)
-    clean = margin(model, split, final_states(model, split), answers)
+    clean = log_likelihood(model, split, final_states(model, split), answers)
     last = split.lengths - 1
-    corrupted = margin(model, split, model.hidden(split.corrupted, last=last), answers)
+    corrupted = log_likelihood(model, split, model.hidden(split.corrupted, last=last), answers)
     leaves = torch.tensor([name.startswith("input->") for name in model.graph.edges])
     errors = []
     for steps in (1, 32):
