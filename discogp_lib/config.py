@@ -5,13 +5,37 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from discogp_lib.errors import ConfigError
 
 Fidelity = Literal["label", "distribution", "vocabulary"]
 Schedule = Literal["joint", "sequential"]
 Ablation = Literal["zero", "mean", "interchange"]
+C = TypeVar("C", bound="PlainConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainConfig:
+    """A frozen set of settings that can be written down, read again and identified."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for records."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls: type[C], values: dict[str, Any]) -> C:
+        """The reverse of `as_dict`; unknown names are an error."""
+        known = {f.name for f in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ConfigError(
+                f"Unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}."
+            )
+        return cls(**values)
+
+    def sha256(self) -> str:
+        """Identity of the settings."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +79,7 @@ class Push:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig:
+class SearchConfig(PlainConfig):
     """How to search for a sheaf with learnable masks.
 
     "Authors" below is the value in the authors' released code; "ours" a choice of this project;
@@ -160,18 +184,9 @@ class SearchConfig:
                 f"ablation is 'zero', 'mean' or 'interchange', not {self.ablation!r}."
             )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for records."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SearchConfig:
         """The reverse of `as_dict`; unknown names are an error."""
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ConfigError(
-                f"Unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}."
-            )
         pushes = {}
         for name in {"weight_push", "edge_push"} & set(values):
             try:
@@ -181,8 +196,4 @@ class SearchConfig:
                     f"{name} has the settings {', '.join(f.name for f in fields(Push))}, "
                     f"not {values[name]!r}."
                 ) from None
-        return cls(**{**values, **pushes})
-
-    def sha256(self) -> str:
-        """Identity of the settings."""
-        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+        return super().from_dict({**values, **pushes})

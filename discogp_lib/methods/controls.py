@@ -20,10 +20,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from discogp_lib.config import PlainConfig
 from discogp_lib.errors import ConfigError
 from discogp_lib.layout import Layout, unflatten
 from discogp_lib.methods.base import labelled
-from discogp_lib.methods.edge_config import DEFAULT_DENSITY, PlainConfig, check_share
+from discogp_lib.methods.edge_config import DEFAULT_DENSITY, check_share
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.stream import Norm

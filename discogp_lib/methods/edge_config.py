@@ -1,42 +1,14 @@
-"""Settings that methods without learnable masks share, and how they become records."""
+"""Settings that methods without learnable masks share."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
-from discogp_lib.config import Ablation
+from discogp_lib.config import Ablation, PlainConfig
 from discogp_lib.errors import ConfigError
-
-C = TypeVar("C", bound="PlainConfig")
 
 DEFAULT_DENSITY = 0.05
 """Share of edges or weights kept where no budget is given."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlainConfig:
-    """A frozen set of settings that can be written down, read again and identified."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for records."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls: type[C], values: dict[str, Any]) -> C:
-        """The reverse of `as_dict`; unknown names are an error."""
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ConfigError(
-                f"Unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}."
-            )
-        return cls(**values)
-
-    def sha256(self) -> str:
-        """Identity of the settings."""
-        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogFormatter, LogLocator
 
 from discogp_lib.plots.style import (
     CHANCE,
@@ -68,6 +68,7 @@ def learning_curves(curve: pd.DataFrame, *, chance: float | None = None) -> Figu
             axes.plot(step, 100 * curve[column], color=GREEN)
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
             axes.set_title(DENSITY_LABELS[column], loc="left")
             axes.set_xlabel("step")
         label_panels(panels.flat)
