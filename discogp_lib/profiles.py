@@ -91,7 +91,7 @@ PROFILES = {
             seeds=(0, 1, 2),
             search=SearchConfig(),
             variant_tasks=("blimp/determiner_noun_agreement_1", "ioi", "pararel/P36"),
-            about="the embedded mini model, all 19 tasks and methods; half an hour on two cores",
+            about="the embedded mini model, all 19 tasks and methods, for two cores",
         ),
         Profile(
             name="smollm2",
