@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from discogp_lib.errors import ConfigError
 
-Fidelity = Literal["label", "distribution", "vocabulary"]
+Fidelity = Literal["label", "distribution", "vocabulary", "gold"]
 Schedule = Literal["joint", "sequential"]
 Ablation = Literal["zero", "mean", "interchange"]
 C = TypeVar("C", bound="PlainConfig")
@@ -92,7 +92,8 @@ class SearchConfig(PlainConfig):
 
     fidelity: Fidelity = "label"
     """What the sheaf should reproduce. `label`: the full model's answer (the paper's loss);
-    `distribution`: its distribution over the label set; `vocabulary`: over all tokens."""
+    `distribution`: its distribution over the label set; `vocabulary`: over all tokens; `gold`: the
+    right answers, whatever the full model says, for controls whose full model knows nothing."""
 
     ablation: Ablation = "zero"
     """What a cut edge carries: nothing (the paper), or a reference value (`ablation`)."""
@@ -141,7 +142,8 @@ class SearchConfig(PlainConfig):
 
     min_accuracy: float = 0.95
     """The sheaf is the sparsest one seen whose accuracy on dev is at least this share of the full
-    model's. Ours: the paper does not say how the reported sheaf was chosen."""
+    model's (of all prompts, with fidelity `gold`). Ours: the paper does not say how the reported
+    sheaf was chosen."""
 
     max_complement: float | None = 0.08
     """... and whose complement is, class-balanced on dev, at most this far above chance; None
@@ -175,9 +177,9 @@ class SearchConfig(PlainConfig):
             raise ConfigError(f"weight_stage is a share, 0 to 1, not {self.weight_stage}.")
         if self.schedule == "sequential" and self.steps < 2:
             raise ConfigError("A sequential search needs at least 2 steps, one for each stage.")
-        if self.fidelity not in ("label", "distribution", "vocabulary"):
+        if self.fidelity not in get_args(Fidelity):
             raise ConfigError(
-                f"fidelity is 'label', 'distribution' or 'vocabulary', not {self.fidelity!r}."
+                f"fidelity is one of {', '.join(get_args(Fidelity))}, not {self.fidelity!r}."
             )
         if self.ablation not in ("zero", "mean", "interchange"):
             raise ConfigError(

@@ -17,11 +17,13 @@ def fidelity_loss(
     states: Float[Tensor, "prompt d_model"],
     full_states: Float[Tensor, "prompt d_model"],
     labels: Int[Tensor, "prompt label"],
+    targets: Int[Tensor, " prompt"],
 ) -> Float[Tensor, ""]:
     """How far the sheaf is from the full model, mean over prompts.
 
     `label` is the paper's: the negative log-likelihood of the full model's own answer, among the
     label set. `distribution` and `vocabulary` are KL(full || sheaf) over labels or all tokens.
+    `gold` is the negative log-likelihood of the right answers, `targets`.
     """
     if kind == "vocabulary":
         log_sheaf = (states @ model.fixed.unembedding.T).log_softmax(-1)
@@ -31,8 +33,8 @@ def fidelity_loss(
     log_full = label_log_probabilities(model, full_states, labels)
     if kind == "distribution":
         return kl_divergence(log_full, log_sheaf).mean()
-    answers = log_full.argmax(-1, keepdim=True)
-    return -log_sheaf.gather(-1, answers).mean()
+    answers = targets.to(states.device) if kind == "gold" else log_full.argmax(-1)
+    return -log_sheaf.gather(-1, answers.unsqueeze(-1)).mean()
 
 
 def completeness_loss(

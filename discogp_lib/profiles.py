@@ -76,12 +76,18 @@ PROFILES = {
         Profile(
             name="smoke",
             model="mini",
-            tasks=("blimp/anaphor_gender_agreement", "blimp/determiner_noun_agreement_1", "ioi"),
+            tasks=(
+                "blimp/anaphor_gender_agreement",
+                "blimp/determiner_noun_agreement_1",
+                "ioi",
+                "pararel/P103",
+                "pararel/P36",
+            ),
             methods=ALL_METHODS,
-            seeds=(0,),
+            seeds=(0, 1),
             search=SearchConfig(steps=60),
             variant_tasks=("blimp/determiner_noun_agreement_1",),
-            about="the embedded mini model, a few tasks, one seed; minutes on two cores",
+            about="the embedded mini model, five tasks, two seeds; minutes on two cores",
         ),
         Profile(
             name="mini",

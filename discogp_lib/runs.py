@@ -26,10 +26,9 @@ import torch
 from filelock import FileLock, Timeout
 
 from discogp_lib.ablation import reference_for
-from discogp_lib.errors import RunError
 from discogp_lib.evaluate import evaluate
 from discogp_lib.methods import METHODS
-from discogp_lib.methods.settings import base_method, needs_budget, settings_for
+from discogp_lib.methods.settings import base_method, needs_budget, settings_for, subject
 from discogp_lib.model import MaskedTransformer, load_model
 from discogp_lib.paths import REPO, RESULTS, atomic_path
 from discogp_lib.profiles import get_profile
@@ -114,13 +113,16 @@ def load_record(run: Run, *, say: Callable[[str], None] = print) -> Record | Non
 def compute(run: Run, *, device: str = "cpu", progress: bool = True) -> Record:
     """The record of a run: from the store if its inputs have not changed, else computed now."""
     run.folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(run.folder / ".lock")
     try:
-        with FileLock(run.folder / ".lock", timeout=0):
-            return _compute_locked(run, device, progress)
+        lock.acquire(timeout=0)
     except Timeout:
-        raise RunError(
-            f"{run} is being computed by another process (its folder {run.folder} is locked)."
-        ) from None
+        print(f"{run} is being computed by another process; waiting for it.", file=sys.stderr)
+        lock.acquire()
+    try:
+        return _compute_locked(run, device, progress)
+    finally:
+        lock.release()
 
 
 def _compute_locked(run: Run, device: str, progress: bool) -> Record:
@@ -132,6 +134,7 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
         matched = Run(run.profile, run.task, "discogp", run.seed)
         budget = compute(matched, device=device, progress=progress).sheaf()
     config = settings_for(run.method, profile.search, budget)
+    model, task = subject(run.method, model, task, run.seed)
     inputs = {
         "checkpoint_sha256": model.checkpoint_sha256,
         "task_sha256": task.sha256,

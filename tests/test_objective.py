@@ -21,6 +21,7 @@ def states(model):
 
 
 LABELS = torch.tensor([[0, 1, 2], [3, 4, 5], [1, 0, 7], [9, 8, 2], [0, 1, 2]])
+TARGETS = torch.tensor([2, 0, 1, 1, 0])
 
 
 def test_log_probabilities_are_among_the_labels_alone(model, states):
@@ -37,7 +38,17 @@ def test_label_fidelity_is_the_likelihood_of_the_full_models_answer(model, state
     for i, row in enumerate(LABELS.tolist()):
         answer = max(range(3), key=lambda j: float(full[i] @ model.fixed.unembedding[row[j]]))
         expected -= label_log_probabilities(model, sheaf, LABELS)[i, answer].item() / 5
-    assert fidelity_loss("label", model, sheaf, full, LABELS).item() == pytest.approx(expected)
+    assert fidelity_loss("label", model, sheaf, full, LABELS, TARGETS).item() == pytest.approx(
+        expected
+    )
+
+
+def test_gold_fidelity_is_the_likelihood_of_the_right_answers(model, states):
+    sheaf, full = states
+    log_q = label_log_probabilities(model, sheaf, LABELS)
+    expected = -sum(log_q[i, t].item() for i, t in enumerate(TARGETS.tolist())) / 5
+    actual = fidelity_loss("gold", model, sheaf, full, LABELS, TARGETS)
+    assert actual.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_distribution_and_vocabulary_fidelity_are_divergences(model, states):
@@ -45,15 +56,17 @@ def test_distribution_and_vocabulary_fidelity_are_divergences(model, states):
     p = label_log_probabilities(model, full, LABELS).exp()
     q = label_log_probabilities(model, sheaf, LABELS).exp()
     expected = (p * (p / q).log()).sum(1).mean().item()
-    actual = fidelity_loss("distribution", model, sheaf, full, LABELS)
+    actual = fidelity_loss("distribution", model, sheaf, full, LABELS, TARGETS)
     assert actual.item() == pytest.approx(expected, rel=1e-4)
     p, q = ((s @ model.fixed.unembedding.T).softmax(1) for s in (full, sheaf))
     assert p.shape == (5, VOCABULARY)
     expected = (p * (p / q).log()).sum(1).mean().item()
-    actual = fidelity_loss("vocabulary", model, sheaf, full, LABELS)
+    actual = fidelity_loss("vocabulary", model, sheaf, full, LABELS, TARGETS)
     assert actual.item() == pytest.approx(expected, rel=1e-4)
     for kind in ("distribution", "vocabulary"):
-        assert fidelity_loss(kind, model, full, full, LABELS).item() == pytest.approx(0, abs=1e-6)
+        assert fidelity_loss(kind, model, full, full, LABELS, TARGETS).item() == pytest.approx(
+            0, abs=1e-6
+        )
 
 
 def test_completeness_is_the_cross_entropy_with_the_uniform_distribution(model, states):

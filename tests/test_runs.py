@@ -1,16 +1,17 @@
 """The run store keeps what was computed, notices what is damaged, and never recomputes the rest."""
 
+import fcntl
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from discogp_lib import profiles, runs
 from discogp_lib.__main__ import main
 from discogp_lib.config import SearchConfig
-from discogp_lib.errors import ConfigError, RunError
+from discogp_lib.errors import ConfigError
 from discogp_lib.evaluate import evaluate
 from discogp_lib.methods import METHODS
 from discogp_lib.methods.settings import settings_for, variant_names
@@ -100,14 +101,33 @@ def test_a_damaged_run_is_told_and_done_again(name: str, damage: str) -> None:
     assert again.test == whole.test
 
 
-def test_two_writers_do_not_meet() -> None:
+def test_a_second_writer_waits_for_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run("quick", AGA, "discogp", 0)
     run.folder.mkdir(parents=True)
-    with (
-        FileLock(run.folder / ".lock"),
-        pytest.raises(RunError, match="computed by another process"),
-    ):
-        compute(run, progress=False)
+    first = (run.folder / ".lock").open("w")
+    fcntl.flock(first, fcntl.LOCK_EX)
+    release = threading.Timer(0.5, first.close)
+    release.start()
+    computed = compute(run, progress=False)
+    assert not release.is_alive()
+    assert "waiting" in capsys.readouterr().err
+    assert computed.test == load_record(run).test
+
+
+def test_controls_change_what_is_searched() -> None:
+    mini = cached_model("mini")
+    other = compute(Run("quick", AGA, "discogp@untrained", 0), progress=False)
+    assert other.data["inputs"]["checkpoint_sha256"] != mini.checkpoint_sha256
+    assert other.test["full_accuracy"] < 0.9 < full_accuracy()
+    shuffled = compute(Run("quick", AGA, "discogp@shuffled", 0), progress=False)
+    assert shuffled.data["inputs"]["task_sha256"] != cached_task(AGA, "mini", 0).sha256
+    assert shuffled.data["metrics"]["dev"]["full_accuracy"] < 0.75
+    assert shuffled.test["full_accuracy"] == full_accuracy()
+
+
+def full_accuracy() -> float:
+    plain = compute(Run("quick", AGA, "discogp", 0), progress=False)
+    return float(plain.test["full_accuracy"])
 
 
 def test_a_budgeted_method_matches_discogp() -> None:

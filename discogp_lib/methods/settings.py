@@ -15,9 +15,17 @@ from discogp_lib.config import SearchConfig
 from discogp_lib.errors import ConfigError
 from discogp_lib.methods import METHODS
 from discogp_lib.methods.acdc import AcdcConfig
-from discogp_lib.methods.controls import MagnitudeConfig, MatchedConfig, RandomConfig
+from discogp_lib.methods.controls import (
+    MagnitudeConfig,
+    MatchedConfig,
+    RandomConfig,
+    shuffled,
+    untrained,
+)
 from discogp_lib.methods.eap import EapConfig, EapIgConfig
+from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
+from discogp_lib.tasks.base import Task
 
 GRADIENT_METHODS = ("discogp", "weight_pruning", "edge_pruning")
 
@@ -27,8 +35,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "vocabulary": {"fidelity": "vocabulary"},
     "incomplete": {"completeness": 0.0},
     "mean": {"ablation": "mean"},
+    "shuffled": {"fidelity": "gold"},
+    "untrained": {"fidelity": "gold"},
 }
-"""Named changes of the search settings."""
+"""Named changes of the search settings. The last two are controls and also change what is
+searched, see `subject`."""
 
 PUSHES = (0.25, 0.5, 2.0, 4.0)
 """Factors on both pushes, variants too: `discogp@push2.0` shows what a larger lambda does."""
@@ -59,6 +70,16 @@ def _changes(variant: str, search: SearchConfig) -> dict[str, Any] | None:
             pushes = {"weight_push": search.weight_push, "edge_push": search.edge_push}
             return {n: replace(p, largest=p.largest * factor) for n, p in pushes.items()}
     return None
+
+
+def subject(
+    method: str, model: MaskedTransformer, task: Task, seed: int
+) -> tuple[MaskedTransformer, Task]:
+    """What a method is run on: for the controls not the very model, or not the very task."""
+    variant = method.partition("@")[2]
+    if variant == "untrained":
+        return untrained(model, seed), task
+    return model, shuffled(task, seed) if variant == "shuffled" else task
 
 
 def needs_budget(method: str) -> bool:
