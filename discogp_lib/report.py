@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pandas as pd
 from scipy import stats
 
-from discogp_lib.profiles import ALL_METHODS
-from discogp_lib.runs import finished
+from discogp_lib.profiles import ALL_METHODS, get_profile
+from discogp_lib.runs import Run, compute, finished, load_record
+from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks import SHORT_NAMES
 
 
@@ -52,6 +55,36 @@ def over_seeds(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
         table[f"{column}_low"] = (mean - half).where(n > 1)
         table[f"{column}_high"] = (mean + half).where(n > 1)
     return table.reset_index()
+
+
+def stored_sheaves(
+    profile: str, tasks: Sequence[str], seeds: Sequence[int], method: str = "discogp"
+) -> dict[str, dict[int, Sheaf]]:
+    """The sheaves of a profile by the short name of the task and by seed.
+
+    Those of the mini model are computed where they are missing, in seconds. A search in a larger
+    model takes hours: there only what the store has is given, and tasks without any are left out
+    (`coverage` says which).
+    """
+    small = get_profile(profile).model == "mini"
+    found: dict[str, dict[int, Sheaf]] = {}
+    for task in tasks:
+        for seed in seeds:
+            run = Run(profile, task, method, seed)
+            record = compute(run, progress=False) if small else load_record(run)
+            if record is not None:
+                found.setdefault(SHORT_NAMES[task], {})[seed] = record.sheaf()
+    return found
+
+
+def coverage(
+    found: Mapping[str, Mapping[int, Sheaf]], tasks: Sequence[str], seeds: Sequence[int]
+) -> str:
+    """How many of the runs asked for there are, and the names of those that are missing."""
+    asked = [(SHORT_NAMES[task], seed) for task in tasks for seed in seeds]
+    missing = [f"{task} seed {seed}" for task, seed in asked if seed not in found.get(task, {})]
+    text = f"{len(asked) - len(missing)} of {len(asked)} runs are in the store"
+    return f"{text}; not run: {', '.join(missing)}." if missing else f"{text}."
 
 
 def report(profile: str) -> str:
