@@ -11,6 +11,13 @@ endif
 .DELETE_ON_ERROR:
 .PHONY: help env reproduce test nbval lint bench lab mini-model test-slurm clean
 
+# A misspelt variable would silently change nothing.
+KNOWN := PROFILE SEEDS DEVICE JOBS TASKS METHODS PYTHON
+GIVEN_HERE := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$v))
+ifneq ($(filter-out $(KNOWN) MAKE%,$(GIVEN_HERE)),)
+$(error there is no variable $(filter-out $(KNOWN) MAKE%,$(GIVEN_HERE)); there are $(KNOWN))
+endif
+
 # The environment's Python, found when a recipe first needs it.
 PY = $(eval PY := $$(shell $(PYTHON) tools/make_env.py --where $(GIVEN)))$(PY)
 
@@ -46,10 +53,15 @@ reproduce: env ## run the experiments and write every table and figure of PROFIL
 test nbval: export OMP_NUM_THREADS := 1
 test nbval: export HF_HUB_OFFLINE := 1
 
+# Several notebooks read the smoke profile's runs at the same time, so they are computed first.
+SMOKE = $(PY) -m discogp_lib sweep --profile smoke --jobs $(or $(JOBS),2)
+
 test: lint ## check everything: lint, types, tests and the notebooks' outputs
+	@$(SMOKE)
 	@$(PYTEST) tests $(if $(NOTEBOOKS),$(NBVAL) $(NOTEBOOKS))
 
 nbval: env ## run the notebooks and compare with the outputs they were committed with
+	@$(SMOKE)
 	@$(if $(NOTEBOOKS),$(PYTEST) $(NBVAL) $(NOTEBOOKS),echo "There are no notebooks yet.")
 
 lint: env ## check style, formatting and types
@@ -58,7 +70,7 @@ lint: env ## check style, formatting and types
 	@$(PY) -m mypy $(SOURCES)
 
 bench: env ## measure speed and memory
-	@$(PY) -m benchmarks $(if $(DEVICE),--device $(DEVICE))
+	@$(PY) -m benchmarks
 
 lab: env ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab notebooks
@@ -66,7 +78,10 @@ lab: env ## open the notebooks in JupyterLab
 mini-model: env ## train the embedded language model again from scratch
 	@$(PY) -m discogp_lib.train_mini
 
+SLURM := slurmctld slurmd munged sbatch
+
 test-slurm: env ## check the SLURM executor against a real SLURM on this machine
+	@command -v $(SLURM) >/dev/null || apt-get install -y --no-install-recommends slurm-wlm munge
 	@$(PY) -m pytest -m slurm tests
 
 clean: ## remove caches and build leftovers, not .venv, results or figures

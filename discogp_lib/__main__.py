@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import os
+import io
 import sys
 from collections.abc import Sequence
 
-from discogp_lib.errors import DiscoGPError
+from discogp_lib.errors import ConfigError, DiscoGPError
+from discogp_lib.executors import Executor, default_device, default_jobs
+from discogp_lib.paths import RESULTS
 from discogp_lib.profiles import PROFILES, default_profile
 from discogp_lib.report import report
-from discogp_lib.reproduce import reproduce
 from discogp_lib.runs import Run, compute
+from discogp_lib.slurm import Slurm, SlurmOptions
 from discogp_lib.sweep import plan, resolve_task, sweep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; a user's mistake ends in one sentence and exit code 2."""
     options = parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # progress is seen at once, also in a pipe
     try:
         return options.command(options)
     except DiscoGPError as error:
@@ -52,13 +56,37 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--tasks", nargs="*", help="full or short names; all by default")
         command.add_argument("--methods", nargs="*", help="all of the profile by default")
         command.add_argument("--seeds", nargs="*", type=int, help="all of the profile by default")
-        command.add_argument("--jobs", type=int, help="worker processes; one per core by default")
+        command.add_argument(
+            "--jobs", type=positive, help="worker processes; one per core or GPU by default"
+        )
     for command in (one, many, table, whole):
         command.add_argument(
             "--profile", choices=PROFILES, help="by default what suits the machine"
         )
-        command.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
+        command.add_argument("--device", help="cpu, cuda, cuda:1, ...; a GPU where there is one")
+    add_slurm(many)
     return main_parser
+
+
+def add_slurm(command: argparse.ArgumentParser) -> None:
+    """The options that choose and describe a cluster."""
+    command.add_argument("--executor", choices=("local", "slurm"), default="local")
+    slurm = command.add_argument_group("with --executor slurm")
+    slurm.add_argument("--partition", help="the cluster's own by default")
+    slurm.add_argument("--gpus-per-task", type=int, default=0)
+    slurm.add_argument("--cpus-per-task", type=positive, default=2)
+    slurm.add_argument("--minutes", type=positive, default=240, help="time limit of a job (240)")
+    slurm.add_argument(
+        "--sbatch", nargs="*", default=[], metavar="KEY=VALUE", help="such as account=me mem=8G"
+    )
+    slurm.add_argument("--poll", type=float, default=10.0, help="seconds between questions (10)")
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -66,7 +94,7 @@ def run_command(options: argparse.Namespace) -> int:
     profile = options.profile or default_profile()[0]
     task = resolve_task(PROFILES[profile], options.task)
     run = Run(profile, task, options.method, options.seed)
-    record = compute(run, device=options.device)
+    record = compute(run, device=options.device or default_device())
     for name, value in record.test.items():
         print(f"{name:30s} {value:.4f}" if isinstance(value, float) else f"{name:30s} {value:,}")
     print(f"{'status':30s} {record.data['found'].get('status', '')}")
@@ -78,13 +106,32 @@ def sweep_command(options: argparse.Namespace) -> int:
     """Compute all runs that are missing; exit code 1 if any failed."""
     profile = options.profile or default_profile()[0]
     runs = plan(profile, options.tasks, options.methods, options.seeds)
-    jobs = options.jobs or os.cpu_count() or 1
-    outcomes = sweep(runs, jobs=jobs, device=options.device)
+    device = options.device or default_device()
+    jobs = options.jobs or default_jobs(device)
+    outcomes = sweep(runs, jobs=jobs, device=device, executor=cluster(profile, options))
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     print(f"{len(outcomes) - len(failed)} runs done, {len(failed)} failed")
     for outcome in failed:
         print(f"  {outcome.run}: {outcome.error}")
     return 1 if failed else 0
+
+
+def cluster(profile: str, options: argparse.Namespace) -> Executor | None:
+    """SLURM, if it was asked for."""
+    if options.executor == "local":
+        return None
+    pairs = [text.partition("=") for text in options.sbatch]
+    if wrong := [key for key, sign, _ in pairs if not (key and sign)]:
+        raise ConfigError(f"--sbatch takes KEY=VALUE, such as account=me, and not {wrong[0]!r}.")
+    wanted = SlurmOptions(
+        partition=options.partition,
+        gpus_per_task=options.gpus_per_task,
+        cpus_per_task=options.cpus_per_task,
+        minutes=options.minutes,
+        sbatch={key.lstrip("-"): value for key, _, value in pairs},
+        poll_seconds=options.poll,
+    )
+    return Slurm(RESULTS / profile / "slurm", wanted)
 
 
 def report_command(options: argparse.Namespace) -> int:
@@ -95,6 +142,8 @@ def report_command(options: argparse.Namespace) -> int:
 
 def reproduce_command(options: argparse.Namespace) -> int:
     """Compute what is missing and execute the notebooks that are out of date."""
+    from discogp_lib.reproduce import reproduce  # papermill is not needed by the others
+
     reproduce(
         options.profile,
         tasks=options.tasks,

@@ -1,17 +1,15 @@
 """Everything from nothing: the runs of a profile, then the notebooks in sequence.
 
-A notebook is executed with papermill into `results/<profile>/notebooks/`. Beside it lies the hash
-of what it was made from (the notebook, the library, its parameters, the records it may read), so
-a second call does nothing, and a change reruns what depends on it.
+A notebook is executed with papermill into `results/<profile>/notebooks/`, unless the last
+execution was made from the same (`stamps.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,37 @@ import nbformat
 import papermill
 from papermill.exceptions import PapermillExecutionError
 
+from discogp_lib.checklist import write_index
 from discogp_lib.errors import RunError
-from discogp_lib.paths import PACKAGE, REPO, RESULTS, atomic_path
+from discogp_lib.executors import default_device, default_jobs
+from discogp_lib.manifest import write_manifest
+from discogp_lib.paths import FIGURES, REPO, RESULTS, atomic_path
 from discogp_lib.profiles import PROFILES, default_profile
-from discogp_lib.runs import Run, load_record
+from discogp_lib.runs import Run
+from discogp_lib.schedule import must_be_computed
+from discogp_lib.stamps import Stamp, library_hash, notebook_hash, records_hash, written_files
 from discogp_lib.sweep import plan, sweep
 
 NOTEBOOKS = REPO / "notebooks"
+
+
+@dataclass(frozen=True)
+class Need:
+    """What must have been asked for, so that a notebook has something to say."""
+
+    tasks: str
+    """How their names begin."""
+    least: int
+    """How many of them."""
+    said: str
+
+
+NEEDS = {
+    "04": Need("blimp/", 2, "two agreement tasks"),
+    "05": Need("blimp/", 2, "two agreement tasks"),
+    "06": Need("pararel/", 1, "a relation"),
+}
+"""By the notebook's number; the others make do with any task."""
 
 
 def reproduce(
@@ -35,56 +57,110 @@ def reproduce(
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
     jobs: int | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
     """Compute the runs that are missing, then execute the notebooks that are out of date."""
     name, why = (profile, "it was asked for") if profile else default_profile()
     say(f"Profile {name} ({why}): {PROFILES[name].about}.")
     runs = plan(name, tasks, methods, seeds)
-    missing = [run for run in runs if load_record(run) is None]
-    say(f"{len(runs)} runs, {len(missing)} of them still to be computed.")
-    outcomes = sweep(runs if missing else [], jobs=jobs or os.cpu_count() or 1, device=device)
+    fill_store(name, runs, jobs=jobs, device=device, say=say)
+    notebooks = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
+    if not notebooks:
+        raise RunError(f"There are no notebooks in {NOTEBOOKS}.")
+    executed = [execute_if_changed(n, name, runs, notebooks, say) for n in notebooks]
+    written = [RESULTS / name / "manifest.json", RESULTS / name / "INDEX.md"]
+    if any(executed) or not all(path.exists() for path in written):
+        write_index(name)
+        write_manifest(name, runs)
+    places = (RESULTS / name / "INDEX.md", RESULTS / name / "tables", FIGURES / name)
+    index, table, figure = (os.path.relpath(place, REPO) for place in places)
+    say(f"Done: {index} lists everything; tables are in {table}, figures in {figure}.")
+
+
+def fill_store(
+    profile: str,
+    runs: Sequence[Run],
+    *,
+    jobs: int | None = None,
+    device: str | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Compute the runs that the store lacks, or whose inputs have changed."""
+    stamp = Stamp(profile, "runs")
+    library = library_hash()
+    missing = sum(map(must_be_computed, runs))
+    say(f"{len(runs)} runs, {missing} of them to be computed.")
+    if missing == 0 and stamp.holds(library + records_hash(runs)):
+        return
+    device = device or default_device()
+    outcomes = sweep(runs, jobs=jobs or default_jobs(device), device=device, say=say)
     if failed := [outcome for outcome in outcomes if outcome.error]:
-        raise RunError(f"{failed[0].run} failed ({len(failed)} in all): {failed[0].error}")
-    for notebook in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
-        execute(notebook, name, _parameters(notebook, name, runs), runs, say)
-    say(f"Tables are in {RESULTS / name / 'tables'}, figures in {REPO / 'figures' / name}.")
+        raise RunError(
+            f"{len(failed)} of {len(runs)} runs failed, the first is {failed[0].run}: "
+            f"{failed[0].error}"
+        )
+    stamp.write(library + records_hash(runs), [])
 
 
-def _parameters(
+def execute_if_changed(
     notebook: Path,
     profile: str,
     runs: Sequence[Run],
-) -> dict[str, Any]:
+    notebooks: Sequence[Path],
+    say: Callable[[str], None] = print,
+) -> bool:
+    """Execute a notebook unless its last execution was made from the same; whether it was."""
+    need = NEEDS.get(notebook.name[:2])
+    chosen = {run.task for run in runs}
+    if need and sum(task.startswith(need.tasks) for task in chosen) < need.least:
+        say(f"{notebook.name}: skipped, it needs {need.said} and these were not asked for")
+        return False
+    parameters = _parameters(notebook, profile, runs)
+    place = notebooks.index(notebook)
+    stamps = [Stamp(profile, other.stem) for other in notebooks]
+    inputs = notebook_hash(notebook, parameters, runs, stamps[:place])
+    later = {name for stamp in stamps[place + 1 :] for name in stamp.outputs}
+    if stamps[place].holds(inputs, overwritten=later):
+        say(f"{notebook.name}: up to date")
+        return False
+    before, started = written_files(profile), time.perf_counter()
+    target = RESULTS / profile / "notebooks" / notebook.name
+    execute(notebook, target, parameters)
+    after = written_files(profile)
+    changed = [path for path, mark in after.items() if before.get(path) != mark]
+    stamps[place].write(inputs, [target, *changed])
+    say(f"{notebook.name}: executed in {time.perf_counter() - started:.0f} s")
+    return True
+
+
+def _parameters(notebook: Path, profile: str, runs: Sequence[Run]) -> dict[str, Any]:
     """What a notebook is told: those of our parameters that its parameters cell declares."""
+    tasks = list(dict.fromkeys(run.task for run in runs))
     known = {
         "PROFILE": profile,
         "MODEL": PROFILES[profile].model,
-        "TASKS": list(dict.fromkeys(run.task for run in runs)),
+        "TASKS": tasks,
+        "METHODS": list(dict.fromkeys(run.method for run in runs if "@" not in run.method)),
         "SEEDS": sorted({run.seed for run in runs}),
     }
     declared = papermill.inspect_notebook(str(notebook))
     if "PROFILE" not in declared:
         raise RunError(f"{notebook.name} has no parameter PROFILE; it cannot be told what to do.")
+    if "SHOWN" in declared and declared["SHOWN"]["default"].strip("\"'") not in tasks:
+        known["SHOWN"] = tasks[0]
     return {key: value for key, value in known.items() if key in declared}
 
 
-def execute(
-    notebook: Path,
-    profile: str,
-    parameters: dict[str, Any],
-    runs: Sequence[Run],
-    say: Callable[[str], None] = print,
-) -> None:
-    """Execute one notebook unless its last execution was made from the same."""
-    target = RESULTS / profile / "notebooks" / notebook.name
-    stamp = target.with_suffix(".made_from.json")
-    made_from = {"sha256": _sources_hash(notebook, parameters, runs)}
-    if target.exists() and stamp.exists() and json.loads(stamp.read_text()) == made_from:
-        say(f"{notebook.name}: up to date")
-        return
-    started = time.perf_counter()
+def execute(notebook: Path, target: Path, parameters: dict[str, Any]) -> None:
+    """Execute one notebook with parameters; the target appears only when all cells have run."""
+    declared = papermill.inspect_notebook(str(notebook))
+    if unknown := sorted(set(parameters) - set(declared)):
+        raise RunError(
+            f"{notebook.name} has no parameter {', '.join(unknown)}; it has {', '.join(declared)}."
+        )
+    for left_by_a_killed_process in target.parent.glob(".*.part"):
+        left_by_a_killed_process.unlink()
     with atomic_path(target) as temporary:
         try:
             papermill.execute_notebook(
@@ -96,15 +172,12 @@ def execute(
                 kernel_name="python3",
             )
         except PapermillExecutionError as error:
-            last = error.traceback[-1] if error.traceback else ""
+            first = error.source.strip().splitlines()[0] if error.source.strip() else ""
             raise RunError(
-                f"{notebook.name} failed in cell {error.exec_count}: {error.ename}: "
-                f"{error.evalue} {last if error.ename == 'AssertionError' else ''}".strip()
+                f"{notebook.name} failed in cell In [{error.exec_count}] ({first}): "
+                f"{error.ename}: {error.evalue}".rstrip(": ")
             ) from None
         _strip_machine(temporary)
-    with atomic_path(stamp) as temporary:
-        temporary.write_text(json.dumps(made_from) + "\n")
-    say(f"{notebook.name}: executed in {time.perf_counter() - started:.0f} s")
 
 
 def _strip_machine(path: Path) -> None:
@@ -115,16 +188,3 @@ def _strip_machine(path: Path) -> None:
         for key in ("papermill", "execution"):
             cell.metadata.pop(key, None)
     nbformat.write(notebook, path)
-
-
-def _sources_hash(notebook: Path, parameters: dict[str, Any], runs: Sequence[Run]) -> str:
-    """Identity of everything a notebook's output depends on."""
-    digest = hashlib.sha256(json.dumps(parameters, sort_keys=True).encode())
-    cells = nbformat.read(notebook, as_version=4).cells
-    digest.update(json.dumps([(cell.cell_type, cell.source) for cell in cells]).encode())
-    for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(path.read_bytes())
-    for run in sorted(runs, key=str):
-        if run.record_path.exists():
-            digest.update(run.record_path.read_bytes())
-    return digest.hexdigest()

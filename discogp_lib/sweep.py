@@ -1,30 +1,16 @@
-"""Many runs: in this process, or in several worker processes."""
+"""Many runs: which ones a profile consists of, and computing those that are missing."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-import torch
-
-from discogp_lib.errors import ConfigError, DiscoGPError
+from discogp_lib.errors import ConfigError
+from discogp_lib.executors import Executor, InProcess, Workers
 from discogp_lib.methods.settings import needs_budget, variant_names
 from discogp_lib.profiles import Profile, get_profile
-from discogp_lib.runs import Run, compute, load_record
+from discogp_lib.runs import Run, load_record
+from discogp_lib.schedule import Agenda, Outcome, told_left
 from discogp_lib.tasks import SHORT_NAMES
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one run of a sweep ended."""
-
-    run: Run
-    error: str | None
-    seconds: float
 
 
 def plan(
@@ -36,14 +22,14 @@ def plan(
     """The runs of a profile, narrowed as asked; those that others build on come first."""
     profile = get_profile(profile_name)
     chosen = [resolve_task(profile, name) for name in tasks] if tasks else list(profile.tasks)
-    numbers = profile.seeds if seeds is None else tuple(seeds)
+    numbers = tuple(seeds) if seeds else profile.seeds
     runs = [
         Run(profile_name, task, method, seed)
         for method in methods or profile.methods
         for task in chosen
         for seed in numbers
     ]
-    if methods is None:
+    if not methods:
         runs += [run for run in variants(profile_name, numbers[0]) if run.task in chosen]
     return sorted(runs, key=lambda run: needs_budget(run.method))
 
@@ -73,16 +59,25 @@ def sweep(
     *,
     jobs: int = 1,
     device: str = "cpu",
+    executor: Executor | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Outcome]:
-    """Compute all runs that are not in the store; one line each, failures do not stop the rest."""
-    started, outcomes = time.perf_counter(), []
-    for outcome in _each(runs, jobs, device):
-        outcomes.append(outcome)
-        left = len(runs) - len(outcomes)
-        spent = time.perf_counter() - started
-        estimate = f", about {spent / len(outcomes) * left / 60:.0f} min left" if left else ""
-        say(f"[{len(outcomes)}/{len(runs)}] {_told(outcome)}{estimate}")
+    """Compute all runs that are not in the store; one line each, failures do not stop the rest.
+
+    A run that has to match DiscoGP's size starts as soon as that very run is done, which is added
+    where it was not asked for.
+    """
+    agenda = Agenda(runs)
+    outcomes: list[Outcome] = []
+    with executor or (InProcess(device) if jobs == 1 else Workers(jobs, device)) as place:
+        while agenda.unfinished:
+            agenda.start(place.start(agenda.ready()))
+            for ended in place.wait():
+                for outcome in agenda.end(ended):
+                    outcomes.append(outcome)
+                    if outcome.computed or outcome.error:
+                        left = told_left(agenda.seconds_left(place.at_once))
+                        say(f"{agenda.progress} {_told(outcome)}{left}")
     return outcomes
 
 
@@ -97,39 +92,3 @@ def _told(outcome: Outcome) -> str:
         f"{outcome.run}: accuracy {test['accuracy']:.1%}, weights {test['weight_density']:.2%}, "
         f"edges {test['edge_density']:.2%} ({outcome.seconds:.0f} s)"
     )
-
-
-def _each(runs: Sequence[Run], jobs: int, device: str) -> Iterator[Outcome]:
-    if jobs == 1:
-        for run in runs:
-            yield _one(run, device)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_one_thread) as pool:
-        # Runs that need another's density wait for it, so that no two compute the same one.
-        stages = [
-            [run for run in runs if not needs_budget(run.method)],
-            [run for run in runs if needs_budget(run.method)],
-        ]
-        for stage in stages:
-            waiting: set[Future[Outcome]] = {pool.submit(_one, run, device) for run in stage}
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
-
-
-def _one(run: Run, device: str) -> Outcome:
-    """One run; what a user can mend is told, what is a bug is raised."""
-    started = time.perf_counter()
-    error = None
-    try:
-        compute(run, device=device, progress=False)
-    except DiscoGPError as mistake:
-        error = str(mistake)
-    return Outcome(run, error, time.perf_counter() - started)
-
-
-def _one_thread() -> None:
-    """Workers side by side share the cores instead of fighting for them."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
