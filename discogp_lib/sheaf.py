@@ -23,6 +23,7 @@ from discogp_lib.sheaf_file import read_sheaf, write_sheaf
 
 if TYPE_CHECKING:
     from discogp_lib.model import MaskedTransformer
+    from discogp_lib.tasks.base import Task
 
 
 class Overlap(NamedTuple):
@@ -246,6 +247,19 @@ class Sheaf:
             weight_masks=self.weight_masks,
             metadata=self.metadata,
         )
+
+    def export(
+        self,
+        path: str | Path,
+        model: MaskedTransformer,
+        *,
+        task: Task | None = None,
+        all_rows: bool = False,
+    ) -> Path:
+        """Write one file with which `standalone.py` runs the sheaf alone (see `export`)."""
+        from discogp_lib.export import export
+
+        return export(self, path, model, task=task, all_rows=all_rows)
 
     @classmethod
     def load(cls, path: str | Path) -> Sheaf:
