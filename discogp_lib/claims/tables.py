@@ -1,0 +1,87 @@
+"""The claims table of a profile, its summary, and the short one of the README."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from discogp_lib.claims.evidence import Evidence, MeasuredEvidence, PaperEvidence
+from discogp_lib.claims.judges import ON_THE_TEXT, UNMEASURED, judge
+from discogp_lib.claims.paper import Claim, claims, why_inconsistent
+from discogp_lib.claims.verdicts import Verdict
+from discogp_lib.tables import to_markdown
+
+
+def claims_table(evidence: Evidence) -> pd.DataFrame:
+    """One row per claim.
+
+    Columns: `id`, `section`, `claim`, `verdict`, `measured`, `quantity` (the number that decides
+    most), `value`, `low`, `high` (its mean and 95 % interval over seeds), `evidence`, `rule`,
+    `the paper's own tables` (the same rule on what the paper printed) and `inconsistent` (what
+    contradicts the claim).
+    """
+    printed = PaperEvidence()
+    rows = []
+    for claim in claims():
+        found = judge(claim, evidence)
+        rows.append(
+            {
+                "id": claim.id,
+                "section": claim.section,
+                "claim": claim.claim,
+                "verdict": found.verdict.value,
+                "measured": found.measured,
+                "quantity": found.quantity,
+                "value": found.value,
+                "low": found.low,
+                "high": found.high,
+                "evidence": found.evidence,
+                "rule": claim.rule,
+                "the paper's own tables": _in_the_paper(claim, printed),
+                "inconsistent": why_inconsistent(claim),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table.astype(dict.fromkeys(("value", "low", "high"), float))
+
+
+IN_THE_PAPER = {
+    Verdict.REPRODUCED: "hold",
+    Verdict.WITHIN_TOLERANCE: "hold within tolerance",
+    Verdict.NOT_REPRODUCED: "do not hold",
+    Verdict.NOT_RUN: "",
+}
+"""What a verdict on the paper's own tables is called."""
+
+
+def _in_the_paper(claim: Claim, printed: PaperEvidence) -> str:
+    """What the claim's rule says of the paper's tables, empty where they cannot tell."""
+    if claim.judge in (ON_THE_TEXT, UNMEASURED):
+        return ""
+    found = judge(claim, printed)
+    told = IN_THE_PAPER[found.verdict]
+    return f"{told}: {found.measured}" if told else ""
+
+
+def counts(table: pd.DataFrame) -> pd.DataFrame:
+    """How many rows of a claims or numbers table have each verdict, all verdicts listed."""
+    found = table["verdict"].value_counts()
+    return pd.DataFrame(
+        {"verdict": [v.value for v in Verdict], "n": [int(found.get(v.value, 0)) for v in Verdict]}
+    )
+
+
+def readme_table(profiles: Sequence[str] = ("mini", "smollm2")) -> str:
+    """The headline claims in Markdown: what was measured and the verdict, profile by profile."""
+    table = pd.DataFrame(
+        [{"claim": claim.claim, "where": claim.section} for claim in claims() if claim.headline]
+    )
+    for profile in profiles:
+        found = claims_table(MeasuredEvidence(profile)).set_index("claim").loc[table["claim"]]
+        cells = [
+            f"**{verdict}**: {measured}" if measured else verdict
+            for verdict, measured in zip(found["verdict"], found["measured"], strict=True)
+        ]
+        table[f"`{profile}`"] = cells
+    return to_markdown(table)

@@ -1,0 +1,75 @@
+"""Verdicts, and what leads to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from discogp_lib.report import over_seeds
+
+
+class Verdict(StrEnum):
+    """What became of a claim or a number of the paper."""
+
+    REPRODUCED = "reproduced"
+    WITHIN_TOLERANCE = "within tolerance"
+    NOT_REPRODUCED = "not reproduced"
+    OTHER_MODEL = "cannot be compared (other model)"
+    NOT_RUN = "not run"
+    INCONSISTENT = "inconsistent in the paper"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict with what was measured and from what."""
+
+    verdict: Verdict
+    measured: str = ""
+    """What was found, in words and numbers."""
+    evidence: str = ""
+    """The runs or the table that it was found in."""
+    quantity: str = ""
+    """The one number that the verdict hangs on most."""
+    value: float | None = None
+    """Its mean over seeds."""
+    low: float | None = None
+    """Its 95 % interval over seeds, where there are several."""
+    high: float | None = None
+
+
+def not_run(missing: str) -> Judgement:
+    """No verdict, because something has not been measured."""
+    return Judgement(Verdict.NOT_RUN, evidence=f"missing: {missing}")
+
+
+def decide(holds: bool | np.bool, nearly: bool | np.bool = False) -> Verdict:
+    """The verdict on a claim that holds, holds within the tolerance of its rule, or does not."""
+    if holds:
+        return Verdict.REPRODUCED
+    return Verdict.WITHIN_TOLERANCE if nearly else Verdict.NOT_REPRODUCED
+
+
+class Interval(NamedTuple):
+    """A mean over seeds with the ends of its 95 % interval, None with one seed."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def interval(by_seed: pd.Series) -> Interval:
+    """Mean and 95 % interval over seeds."""
+    frame = by_seed.rename("value").to_frame().assign(short_name="all", method="all")
+    row = over_seeds(frame, ["value"]).iloc[0]
+    ends = (None if pd.isna(row[end]) else float(row[end]) for end in ("value_low", "value_high"))
+    return Interval(float(row["value"]), *ends)
+
+
+def direction(quantity: str, by_seed: pd.Series, measured: str, evidence: str) -> Judgement:
+    """Judge that something is above zero: in every seed, or within tolerance only on average."""
+    holds, nearly = bool((by_seed > 0).all()), float(by_seed.mean()) > 0
+    return Judgement(decide(holds, nearly), measured, evidence, quantity, *interval(by_seed))
