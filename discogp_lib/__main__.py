@@ -1,4 +1,4 @@
-"""The command line: python -m discogp_lib run | sweep | report | reproduce."""
+"""The command line: python -m discogp_lib run | certify | sweep | report | reproduce."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def parser() -> argparse.ArgumentParser:
     commands = main_parser.add_subparsers(required=True)
 
     one = commands.add_parser("run", help="one run: a task, a method, a seed")
-    one.add_argument("--task", required=True, help="full or short name: ioi, P36, AGA")
-    one.add_argument("--method", default="discogp")
-    one.add_argument("--seed", type=int, default=0)
     one.set_defaults(command=run_command)
+
+    proof = commands.add_parser("certify", help="run a sheaf without its model, and compare")
+    proof.set_defaults(command=certify_command)
 
     many = commands.add_parser("sweep", help="all runs of a profile, or some of them")
     many.set_defaults(command=sweep_command)
@@ -52,6 +52,10 @@ def parser() -> argparse.ArgumentParser:
     whole = commands.add_parser("reproduce", help="all runs, then every table and figure")
     whole.set_defaults(command=reproduce_command)
 
+    for command in (one, proof):
+        command.add_argument("--task", required=True, help="full or short name: ioi, P36, AGA")
+        command.add_argument("--method", default="discogp")
+        command.add_argument("--seed", type=int, default=0)
     for command in (many, whole):
         command.add_argument("--tasks", nargs="*", help="full or short names; all by default")
         command.add_argument("--methods", nargs="*", help="all of the profile by default")
@@ -59,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--jobs", type=positive, help="worker processes; one per core or GPU by default"
         )
-    for command in (one, many, table, whole):
+    for command in (one, proof, many, table, whole):
         command.add_argument(
             "--profile", choices=PROFILES, help="by default what suits the machine"
         )
@@ -89,17 +93,35 @@ def positive(text: str) -> int:
     return number
 
 
-def run_command(options: argparse.Namespace) -> int:
-    """Compute or look up one run and print its result."""
+def chosen_run(options: argparse.Namespace) -> Run:
+    """The one run that a command is about."""
     profile = options.profile or default_profile()[0]
     task = resolve_task(PROFILES[profile], options.task)
-    run = Run(profile, task, options.method, options.seed)
+    return Run(profile, task, options.method, options.seed)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Compute or look up one run and print its result."""
+    run = chosen_run(options)
     record = compute(run, device=options.device or default_device())
     for name, value in record.test.items():
         print(f"{name:30s} {value:.4f}" if isinstance(value, float) else f"{name:30s} {value:,}")
     print(f"{'status':30s} {record.data['found'].get('status', '')}")
     print(f"{'record':30s} {run.record_path}")
     return 0
+
+
+def certify_command(options: argparse.Namespace) -> int:
+    """Export one run's sheaf, run it alone and compare; exit code 1 if it differs."""
+    from discogp_lib.certificate import CERTIFICATE, FILE, certify_run
+
+    run = chosen_run(options)
+    certificate = certify_run(run, device=options.device or default_device())
+    for name, value in certificate.as_dict().items():
+        print(f"{name:30s} {', '.join(value) if isinstance(value, list) else value}")
+    print(f"{'sheaf':30s} {run.folder / FILE}")
+    print(f"{'certificate':30s} {run.folder / CERTIFICATE}")
+    return 0 if certificate.passed else 1
 
 
 def sweep_command(options: argparse.Namespace) -> int:
