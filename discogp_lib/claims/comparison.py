@@ -9,7 +9,7 @@ import pandas as pd
 
 from discogp_lib.claims import paper
 from discogp_lib.claims.evidence import FACTS, MeasuredEvidence
-from discogp_lib.claims.verdicts import Interval, Verdict, decide, interval
+from discogp_lib.claims.verdicts import Interval, Verdict, decide, intervals
 
 TOLERANCE = {
     "accuracy": 2.0,
@@ -48,25 +48,23 @@ def numbers_table(evidence: MeasuredEvidence) -> pd.DataFrame:
     Columns: `table`, `task`, `row`, `column`, `unit`, `paper` (as printed), `measured`, `low`,
     `high` (95 % over seeds), `measured as`, `verdict`, `why` (the inconsistency, if any).
     """
+    cells: list[Any] = list(paper.numbers()[paper.numbers()["table"] != "text"].itertuples())
+    found = [LOOKUPS[cell.table](evidence, cell) for cell in cells]
+    ours = intervals({place: one.by_seed for place, one in enumerate(found) if one is not None})
     rows = []
-    cell: Any
-    printed = paper.numbers()
-    for cell in printed[printed["table"] != "text"].itertuples():
-        found = LOOKUPS[cell.table](evidence, cell)
-        ours = interval(found.by_seed) if found else None
+    for place, (cell, one) in enumerate(zip(cells, found, strict=True)):
+        mine = ours.get(place)
         rows.append(
             {
-                "table": cell.table,
-                "task": cell.task,
-                "row": cell.row,
-                "column": cell.column,
-                "unit": cell.unit,
+                **{
+                    name: getattr(cell, name) for name in ("table", "task", "row", "column", "unit")
+                },
                 "paper": cell.printed,
-                "measured": ours.value if ours else None,
-                "low": ours.low if ours else None,
-                "high": ours.high if ours else None,
-                "measured as": found.measure if found else "",
-                "verdict": _verdict(cell, ours, evidence.model).value,
+                "measured": mine.value if mine else None,
+                "low": mine.low if mine else None,
+                "high": mine.high if mine else None,
+                "measured as": one.measure if one else "",
+                "verdict": _verdict(cell, mine, evidence.model).value,
                 "why": cell.inconsistent,
             }
         )
@@ -131,8 +129,10 @@ def _from_overlaps(evidence: MeasuredEvidence, cell: Any) -> Found | None:
         return None
     kind = "edges" if cell.column.startswith("edge") else "weights"
     measure = "shared" if cell.unit == "count" else "iou"
-    chosen = (table["a"] == cell.task) & (table["b"] == cell.row) & (table["kind"] == kind)
-    found = table[chosen].set_index("seed")[measure].astype(float)
+    rows = table[(table["kind"] == kind) & (table["seed_a"] == table["seed_b"])]
+    pair = {cell.task, cell.row}
+    both = [{a, b} == pair for a, b in zip(rows["a"], rows["b"], strict=True)]
+    found = rows[both].set_index("seed_a")[measure].astype(float)
     return Found(found * (1 if cell.unit == "count" else 100), measure) if len(found) else None
 
 

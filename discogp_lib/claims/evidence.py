@@ -10,7 +10,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from discogp_lib.analysis.overlap import overlap_table
+from discogp_lib.analysis.overlap import seed_overlap
 from discogp_lib.analysis.recall import layer_counts
 from discogp_lib.claims import paper
 from discogp_lib.paths import RESULTS
@@ -53,12 +53,8 @@ class Evidence:
 
     @property
     def overlaps(self) -> pd.DataFrame | None:
-        """`a`, `b`, `kind`, `seed`, `iou` of agreement tasks at one seed, as in `overlap_table`."""
-        return None
-
-    @property
-    def same_task_overlaps(self) -> pd.DataFrame | None:
-        """The same for two seeds of one task."""
+        """Pairs of agreement sheaves: `a`, `b`, `kind`, `seed_a`, `seed_b`, `iou`, and what else
+        `analysis.overlap.seed_overlap` tells."""
         return None
 
     @property
@@ -108,10 +104,11 @@ class PaperEvidence(Evidence):
     def overlaps(self) -> pd.DataFrame:
         """Its overlap table."""
         cells = self._cells(paper.OVERLAP)
-        cells = cells[cells["unit"] == "%"]
-        kinds = cells["column"].map({"edge_overlap": "edges", "weight_overlap": "weights"})
-        values = {"a": cells["task"], "b": cells["row"], "kind": kinds, "seed": 0}
-        return pd.DataFrame(values | {"iou": cells["value"] / 100})
+        kinds = cells["column"].map(lambda name: "edges" if name.startswith("edge") else "weights")
+        cells = cells.assign(kind=kinds, a=cells["task"], b=cells["row"])
+        cells["is"] = cells["unit"].map({"%": "iou", "count": "shared"})
+        wide = cells.pivot(index=["a", "b", "kind"], columns="is", values="value").reset_index()
+        return wide.assign(iou=wide["iou"] / 100, seed_a=0, seed_b=0)
 
     @cached_property
     def cosines(self) -> pd.DataFrame:
@@ -165,25 +162,9 @@ class MeasuredEvidence(Evidence):
 
     @cached_property
     def overlaps(self) -> pd.DataFrame | None:
-        """Pairs of agreement tasks, seed by seed."""
-        found = self.sheaves(BLIMP)
-        seeds = sorted({seed for sheaves in found.values() for seed in sheaves})
-        tables = []
-        for seed in seeds:
-            alike = {task: sheaves[seed] for task, sheaves in found.items() if seed in sheaves}
-            if len(alike) > 1:
-                tables.append(overlap_table(alike).assign(seed=seed))
-        return pd.concat(tables, ignore_index=True) if tables else None
-
-    @cached_property
-    def same_task_overlaps(self) -> pd.DataFrame | None:
-        """Pairs of seeds of every agreement task."""
-        tables = [
-            overlap_table({f"{task} {seed}": sheaf for seed, sheaf in sheaves.items()})
-            for task, sheaves in self.sheaves(BLIMP).items()
-            if len(sheaves) > 1
-        ]
-        return pd.concat(tables, ignore_index=True) if tables else None
+        """Pairs of tasks and seeds."""
+        table = seed_overlap(self.sheaves(BLIMP))
+        return None if table.empty else table
 
     @cached_property
     def recall(self) -> pd.DataFrame | None:

@@ -70,11 +70,11 @@ def composition_beats_random(evidence: Evidence) -> Judgement:
 # -- overlap -----------------------------------------------------------------------------
 
 
-def _pair(table: pd.DataFrame, kind: str, a: str, b: str, value: str = "iou") -> pd.Series | None:
-    """The overlap of two tasks by seed."""
-    rows = table[(table["kind"] == kind)]
+def _pair(table: pd.DataFrame, kind: str, a: str, b: str) -> pd.Series | None:
+    """The overlap of two tasks at the same seed, by seed."""
+    rows = table[(table["kind"] == kind) & (table["seed_a"] == table["seed_b"])]
     both = (rows["a"] == a) & (rows["b"] == b) | (rows["a"] == b) & (rows["b"] == a)
-    found = rows[both].set_index("seed")[value]
+    found = rows[both].set_index("seed_a")["iou"]
     return found if len(found) else None
 
 
@@ -136,7 +136,8 @@ def similar_overlap_against_chance(evidence: Evidence) -> Judgement:
     classes = [SIMILARITY[name] for name in {*table["a"], *table["b"]}]
     if len(set(classes)) < 2 or len(set(classes)) == len(classes):
         return not_run("sheaves of similar and of different agreement tasks")
-    means = table.groupby(["a", "b", "kind"], sort=False)["ratio"].mean().reset_index()
+    between = table[table["a"] != table["b"]]
+    means = between.groupby(["a", "b", "kind"], sort=False)["ratio"].mean().reset_index()
     tests = {kind: similarity_test(means, kind=kind) for kind in ("edges", "weights")}
     told = "; ".join(
         f"{kind} {t.within:.1f} times chance within a class, {t.between:.1f} between, p = {t.p:.2f}"
@@ -144,25 +145,32 @@ def similar_overlap_against_chance(evidence: Evidence) -> Judgement:
     )
     holds = all(t.difference > 0 and t.p <= max(0.05, t.least_p) for t in tests.values())
     nearly = all(t.difference > 0 for t in tests.values())
-    n = len(set(table["seed"]))
+    n = table["seed_a"].nunique()
     return Judgement(decide(holds, nearly), told, f"sheaves of discogp, {n} seed(s), permutations")
 
 
 def seeds_overlap_more_than_tasks(evidence: Evidence) -> Judgement:
-    """Two seeds of one task share more than two different tasks do, relative to chance."""
-    same, other = evidence.same_task_overlaps, evidence.overlaps
-    if same is None or other is None:
+    """Two seeds of one task share more than two tasks at two seeds do, relative to chance."""
+    table = evidence.overlaps
+    if table is None or "ratio" not in table:
+        return not_run("sheaves of several seeds of several agreement tasks")
+    apart = table[table["seed_a"] != table["seed_b"]]
+    alike = apart["a"] == apart["b"]
+    if not alike.any() or alike.all():
         return not_run("sheaves of several seeds of several agreement tasks")
     means = {
-        kind: [float(t["ratio"][t["kind"] == kind].mean()) for t in (same, other)]
+        kind: [
+            float(apart["ratio"][rows & (apart["kind"] == kind)].mean()) for rows in (alike, ~alike)
+        ]
         for kind in ("edges", "weights")
     }
     told = "; ".join(
-        f"{kind}: {a:.1f} times chance between seeds of one task, {b:.1f} between tasks"
-        for kind, (a, b) in means.items()
+        f"{kind}: {same:.1f} times chance for two seeds of one task, {other:.1f} for two tasks"
+        for kind, (same, other) in means.items()
     )
-    verdict = decide(all(a > b for a, b in means.values()))
-    return Judgement(verdict, told, f"{len(same) // 2} pairs of seeds, {len(other) // 2} of tasks")
+    verdict = decide(all(same > other for same, other in means.values()))
+    n = int(alike.sum()) // 2
+    return Judgement(verdict, told, f"{n} pairs of one task, {len(apart) // 2 - n} of two tasks")
 
 
 # -- factual recall ----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import pandas as pd
 
@@ -21,7 +22,6 @@ def claims_table(evidence: Evidence) -> pd.DataFrame:
     `the paper's own tables` (the same rule on what the paper printed) and `inconsistent` (what
     contradicts the claim).
     """
-    printed = PaperEvidence()
     rows = []
     for claim in claims():
         found = judge(claim, evidence)
@@ -38,13 +38,15 @@ def claims_table(evidence: Evidence) -> pd.DataFrame:
                 "high": found.high,
                 "evidence": found.evidence,
                 "rule": claim.rule,
-                "the paper's own tables": _in_the_paper(claim, printed),
+                "the paper's own tables": _in_the_paper(claim),
                 "inconsistent": why_inconsistent(claim),
             }
         )
     table = pd.DataFrame(rows)
     return table.astype(dict.fromkeys(("value", "low", "high"), float))
 
+
+PRINTED = PaperEvidence()
 
 IN_THE_PAPER = {
     Verdict.REPRODUCED: "hold",
@@ -55,11 +57,12 @@ IN_THE_PAPER = {
 """What a verdict on the paper's own tables is called."""
 
 
-def _in_the_paper(claim: Claim, printed: PaperEvidence) -> str:
+@cache
+def _in_the_paper(claim: Claim) -> str:
     """What the claim's rule says of the paper's tables, empty where they cannot tell."""
     if claim.judge in (ON_THE_TEXT, UNMEASURED):
         return ""
-    found = judge(claim, printed)
+    found = judge(claim, PRINTED)
     told = IN_THE_PAPER[found.verdict]
     return f"{told}: {found.measured}" if told else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -61,12 +62,21 @@ class Interval(NamedTuple):
     high: float | None
 
 
+def intervals(by_seed: Mapping[int, pd.Series]) -> dict[int, Interval]:
+    """Mean and 95 % interval over seeds of many things at once, under their numbers."""
+    if not by_seed:
+        return {}
+    values = pd.concat(by_seed, names=["short_name"]).rename("value").reset_index("short_name")
+    table = over_seeds(values.assign(method="all"), ["value"]).set_index("short_name")
+    ends = table[["value_low", "value_high"]].astype(object).where(table["value_low"].notna(), None)
+    return {
+        key: Interval(float(table["value"][key]), *ends.loc[key].tolist()) for key in table.index
+    }
+
+
 def interval(by_seed: pd.Series) -> Interval:
     """Mean and 95 % interval over seeds."""
-    frame = by_seed.rename("value").to_frame().assign(short_name="all", method="all")
-    row = over_seeds(frame, ["value"]).iloc[0]
-    ends = (None if pd.isna(row[end]) else float(row[end]) for end in ("value_low", "value_high"))
-    return Interval(float(row["value"]), *ends)
+    return intervals({0: by_seed})[0]
 
 
 def direction(quantity: str, by_seed: pd.Series, measured: str, evidence: str) -> Judgement:
