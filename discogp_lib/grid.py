@@ -201,6 +201,21 @@ def edges(sheaf: Sheaf, strong: int = STRONG) -> pd.DataFrame:
     return table.assign(strong=table.index.isin(rank.index[:strong]))
 
 
+def node_shares(sheaves: Mapping[str, Mapping[int, Sheaf]]) -> pd.DataFrame:
+    """What every node keeps, mean over seeds, for many tasks.
+
+    sheaves: by task and seed. Columns: `task`, `node`, `kind`, `layer`, `head`, `share`, `edges`
+    (kept edges that begin or end there).
+    """
+    columns = ["task", "node", "kind", "layer", "head"]
+    tables = [nodes(s).assign(task=task) for task, found in sheaves.items() for s in found.values()]
+    if not tables:
+        return pd.DataFrame(columns=[*columns, "share", "edges"])
+    table = pd.concat(tables)
+    table["edges"] = table["edges_in"] + table["edges_out"]
+    return table.groupby(columns, sort=False)[["share", "edges"]].mean().reset_index()
+
+
 def compare(sheaves: Mapping[str, Sheaf]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Nodes and edges of two sheaves together, for a drawing that tells them apart.
 

@@ -38,7 +38,7 @@ def make_sheaf(seed: int, edges: float = 0.3) -> Sheaf:
     )
 
 
-SHEAVES = {task: [make_sheaf(10 * i + s) for s in range(2)] for i, task in enumerate(TASKS)}
+SHEAVES = {task: {s: make_sheaf(10 * i + s) for s in range(2)} for i, task in enumerate(TASKS)}
 
 
 def composition_rows() -> pd.DataFrame:
@@ -103,7 +103,7 @@ def figures() -> dict[str, tuple[Figure, str]]:
     one = SHEAVES["AGA"][0]
     nodes, edges = grid.nodes(one), grid.edges(one, strong=10)
     both_nodes, both_edges = grid.compare({"A": one, "B": SHEAVES["ANA"][0]})
-    maps = pd.concat([grid.nodes(found[0]).assign(task=task) for task, found in SHEAVES.items()])
+    maps = grid.node_shares(SHEAVES)
     seeds = overlap.over_seeds(overlap.seed_overlap(SHEAVES))
     members = overlap.memberships({task: found[0] for task, found in SHEAVES.items()})
     joined = composition_rows()
@@ -123,7 +123,7 @@ def figures() -> dict[str, tuple[Figure, str]]:
         "overlap": (plots.overlap_matrix(seeds), plots.caption_overlap(seeds)),
         "likeness": (
             plots.overlap_by_likeness(seeds),
-            plots.caption_likeness(overlap.by_likeness(seeds)),
+            plots.caption_likeness(seeds),
         ),
         "upset": (plots.upset(members, top=4), plots.caption_upset(members, top=4)),
         "composition": (plots.composition_heatmaps(changes), plots.caption_composition(changes)),
@@ -176,9 +176,9 @@ def test_every_caption_is_one_paragraph_with_numbers_and_none_missing(drawn):
         assert "\n" not in caption, name
 
 
-def test_every_function_for_a_figure_has_its_caption():
+def test_every_function_for_a_figure_has_its_caption(drawn):
     captions = [name for name in plots.__all__ if name.startswith("caption_")]
-    assert len(captions) == len(figures()) - 1  # accuracy and KL share one
+    assert len(captions) == len(drawn) - 1  # accuracy and KL share one
 
 
 def test_every_method_has_its_own_colour_marker_and_name():
@@ -273,3 +273,33 @@ def test_a_figure_is_saved_with_its_numbers_the_same_twice(tmp_path):
         contents.append([path.with_suffix(suffix).read_bytes() for suffix in (".svg", ".png")])
         pd.testing.assert_frame_equal(pd.read_csv(path.with_suffix(".csv")), PRIORS, rtol=1e-5)
     assert contents[0] == contents[1]
+
+
+def test_what_was_not_run_is_marked_and_never_filled():
+    seeds = overlap.over_seeds(overlap.seed_overlap(SHEAVES))
+    figure = plots.overlap_matrix(seeds, tasks=[*TASKS, "IOI"])
+    texts = {t.get_position(): t.get_text() for t in figure.axes[0].texts}
+    assert texts[(0, 3)] == texts[(3, 0)] == "\N{EN DASH}"
+    changes = composition.over_seeds(composition.differences(composition_rows()))
+    panel = plots.composition_heatmaps(changes, tasks=[*TASKS, "IOI"]).axes[0]
+    assert np.isnan(panel.images[0].get_array().filled(np.nan)[3]).all()
+    maps = plots.head_heatmaps(grid.node_shares(SHEAVES), tasks=[*TASKS, "IOI"], columns=2)
+    told = [[t.get_text() for t in axes.texts] for axes in maps.axes[:4]]
+    assert told == [[], [], [], ["not run"]]
+
+
+def test_an_empty_table_is_drawn_as_not_run():
+    nothing = overlap.over_seeds(overlap.seed_overlap({}))
+    figure = plots.overlap_matrix(nothing)
+    assert [t.get_text() for t in figure.axes[0].texts] == ["not run"]
+    assert plots.caption_overlap(nothing).startswith("Not run")
+    assert plt.get_fignums() == []
+
+
+def test_a_crowded_comparison_draws_only_what_is_shared(monkeypatch):
+    a, b = SHEAVES["AGA"][0], SHEAVES["ANA"][0]
+    nodes, edges = grid.compare({"A": a, "B": b})
+    monkeypatch.setattr("discogp_lib.plots.drawings.MOST_EDGES", 1)
+    axes = plots.sheaf_comparison(nodes, edges).axes[0]
+    curves = [path for c in axes.collections for path in c.get_paths() if len(path.vertices) == 4]
+    assert len(curves) == (a & b).kept_edges

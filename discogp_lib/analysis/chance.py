@@ -66,8 +66,7 @@ def random_subset_by_part(
 ) -> Bool[Tensor, " entry"]:
     """So many of the eligible entries of each part, all equally likely within the part."""
     chosen = torch.zeros_like(eligible)
-    places = eligible.nonzero().flatten()
-    places = places[torch.sort(parts.index[places], stable=True).indices]
+    places = parts.order[eligible[parts.order]]
     stops = parts.count(eligible).cumsum(0).tolist()
     for start, stop, size in zip([0, *stops], stops, sizes.tolist(), strict=False):
         if size:

@@ -10,10 +10,11 @@ the model (`matched`, see `parts`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import combinations
 from operator import or_
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,60 +22,108 @@ import pandas as pd
 from scipy import stats
 
 from discogp_lib.analysis.chance import Draw, by_part, uniform
-from discogp_lib.analysis.parts import edge_parts, weight_parts
+from discogp_lib.analysis.memory import Memory, fingerprint, key_of
+from discogp_lib.analysis.parts import Found, edge_parts, weight_parts
 from discogp_lib.errors import ConfigError
 from discogp_lib.evaluate import is_right, label_logits, wilson
 from discogp_lib.layout import unflatten
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
-from discogp_lib.tasks.base import Split
+from discogp_lib.tasks.base import Split, identity
 
 CONTROLS = {"random": uniform, "matched": by_part}
 """Kinds of random masks that a sheaf is joined with for comparison."""
 
+COLUMNS = ["seed", "task", "joined", "size", "kind", "draw"]
+COLUMNS += ["accuracy", "low", "high", "n", "edges", "weights"]
+
 
 def composition_table(
     model: MaskedTransformer,
-    sheaves: Mapping[str, Sequence[Sheaf]],
-    splits: Mapping[str, Split],
+    sheaves: Found,
+    splits: Mapping[str, Mapping[int, Split]],
     *,
     sizes: Sequence[int] = (2,),
     unions: int | None = None,
     draws: int = 1,
     seed: int = 0,
+    memory: Path | None = None,
 ) -> pd.DataFrame:
     """Accuracy on every task of its sheaf, alone and joined with the sheaves of other tasks.
 
-    sheaves: by task, one for each seed; those of one seed are joined with each other.
-    sizes: how many sheaves are joined: 2 for the paper's table, `len(sheaves)` for all of them.
+    sheaves, splits: by task and seed; a sheaf is joined with those of the same seed, and judged
+        on the test prompts of its seed, because another seed may have trained on them.
+    sizes: how many sheaves are joined: 2 for the paper's table, `len(sheaves)` for all of them;
+        sizes that a seed has not enough tasks for are left out.
     unions: at most so many unions for each task and size, drawn at random; all by default.
     draws: random masks per control.
+    memory: file in which evaluations are kept.
 
-    Columns: `seed` (place in the lists), `task` (whose prompts and whose sheaf), `joined` (the
-    other tasks, with " + " between them; empty for the sheaf alone), `size`, `kind` (full model,
-    original, composed, random, matched), `draw`, `accuracy`, `low`, `high` (95 %, Wilson), `n`,
-    `edges`, `weights` (how many the evaluated sheaf keeps).
+    Columns: `seed`, `task` (whose prompts and whose sheaf), `joined` (the other tasks, with " + "
+    between them; empty for the sheaf alone), `size`, `kind` (full model, original, composed,
+    random, matched), `draw`, `accuracy`, `low`, `high` (95 %, Wilson), `n`, `edges`, `weights`
+    (how many the evaluated sheaf keeps).
     """
     _check(sheaves, splits, sizes)
-    rng = np.random.default_rng(seed)
-    rows: list[dict[str, Any]] = []
-    for number in range(len(next(iter(sheaves.values())))):
-        for task, found in sheaves.items():
-            others = [other for other in sheaves if other != task]
-            alone = found[number]
-            tried = [("", 0, "full model", 0, alone | ~alone), ("", 1, "original", 0, alone)]
-            for size in sizes:
-                for names in _some(list(combinations(others, size - 1)), unions, rng):
-                    union = reduce(or_, (sheaves[name][number] for name in names), alone)
-                    tried += [
-                        (" + ".join(names), size, kind, draw, sheaf)
-                        for kind, draw, sheaf in _with_controls(alone, union, draws, rng)
-                    ]
-            for joined, size, kind, draw, sheaf in tried:
-                about = {"seed": number, "task": task, "joined": joined, "size": size}
-                about |= {"kind": kind, "draw": draw}
-                rows.append(about | _accuracy(model, sheaf, splits[task]))
-    return pd.DataFrame(rows)
+    known, rows = Memory(memory), []
+    for number in sorted({number for found in sheaves.values() for number in found}):
+        present = {task: found[number] for task, found in sheaves.items() if number in found}
+        prints = {task: fingerprint(sheaf) for task, sheaf in present.items()}
+        for task in present:
+            split = splits[task][number]
+            prompts = identity([split], (), None)
+            for trial in _trials(task, list(present), sizes, unions, draws, (seed, number)):
+                key = key_of(prompts, prints[task], sorted(prints[t] for t in trial.names))
+                key = key_of(key, trial.kind, trial.draw, seed)
+                numbers = known.get(
+                    key, partial(_evaluate, model, present, split, task, trial, key)
+                )
+                rows.append({"seed": number, "task": task, **trial.labels(), **numbers})
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One sheaf to be evaluated on a task: which others are joined, or what stands for them."""
+
+    names: tuple[str, ...]
+    kind: str
+    draw: int = 0
+
+    def labels(self) -> dict[str, Any]:
+        size = 0 if self.kind == "full model" else 1 + len(self.names)
+        joined = " + ".join(self.names)
+        return {"joined": joined, "size": size, "kind": self.kind, "draw": self.draw}
+
+    def sheaf(self, alone: Sheaf, sheaves: Mapping[str, Sheaf], key: str) -> Sheaf:
+        """The sheaf, with its own random numbers: the same whatever else is evaluated."""
+        if self.kind == "full model":
+            return alone | ~alone
+        union = reduce(or_, (sheaves[name] for name in self.names), alone)
+        if self.kind not in CONTROLS:
+            return union
+        rng = np.random.default_rng(int(key[:16], 16))
+        return join_random(alone, union - alone, CONTROLS[self.kind](rng))
+
+
+def _trials(
+    task: str,
+    tasks: list[str],
+    sizes: Sequence[int],
+    unions: int | None,
+    draws: int,
+    seeds: tuple[int, int],
+) -> Iterator[_Trial]:
+    """The full model, the sheaf alone, and every union with its controls."""
+    yield _Trial((), "full model")
+    yield _Trial((), "original")
+    rng = np.random.default_rng([*seeds, *task.encode()])
+    others = [other for other in tasks if other != task]
+    for size in sizes:
+        for names in _some(list(combinations(others, size - 1)), unions, rng):
+            yield _Trial(names, "composed")
+            for kind in CONTROLS:
+                yield from (_Trial(names, kind, draw) for draw in range(draws))
 
 
 def differences(table: pd.DataFrame) -> pd.DataFrame:
@@ -85,10 +134,12 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
     """
     joined = table[table["size"] > 1]
     keys = ["seed", "task", "joined", "size"]
-    wide = joined.pivot_table(index=keys, columns="kind", values="accuracy", sort=False)
+    means = joined.groupby([*keys, "kind"], sort=False)["accuracy"].mean().astype(float)
+    wide = means.unstack("kind", sort=False).reindex(columns=["composed", *CONTROLS])
     wide = wide.reset_index().rename_axis(columns=None)
     original = table[table["kind"] == "original"].set_index(["seed", "task"])["accuracy"]
-    wide["original"] = original.loc[list(zip(wide["seed"], wide["task"], strict=True))].to_numpy()
+    places = pd.MultiIndex.from_frame(wide[["seed", "task"]])
+    wide["original"] = original.reindex(places).to_numpy(float)
     wide["change"] = wide["composed"] - wide["original"]
     for control in CONTROLS:
         wide[f"over_{control}"] = wide["composed"] - wide[control]
@@ -108,34 +159,34 @@ def over_seeds(changes: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([means, low, high, n.rename("n_seeds")], axis=1).reset_index()
 
 
-def paper_rows(table: pd.DataFrame, kind: str = "composed") -> pd.DataFrame:
+def paper_rows(
+    table: pd.DataFrame, kind: str = "composed", tasks: Sequence[str] = ()
+) -> pd.DataFrame:
     """The paper's table: what is joined by row, the task by column, the sheaf alone in the last.
 
-    Accuracies in percent, means over seeds (and draws); `kind` may be one of the controls.
+    Accuracies in percent, means over seeds (and draws); `kind` may be one of the controls. `tasks`
+    are the rows and columns, missing where a task was not run; by default those of the table.
     """
     pairs = table[(table["size"] == 2) & (table["kind"] == kind)]
-    tasks = list(dict.fromkeys(table["task"]))
+    tasks = list(tasks or dict.fromkeys(table["task"]))
     wide = pairs.pivot_table(index="joined", columns="task", values="accuracy")
     alone = table[table["kind"] == "original"].groupby("task")["accuracy"].mean()
     wide = 100 * wide.reindex(index=tasks, columns=tasks)
-    wide.loc["original"] = 100 * alone[tasks]
+    wide.loc["original"] = 100 * alone.reindex(tasks)
     return wide.rename_axis(index="joined with", columns=None).reset_index()
 
 
-def _check(
-    sheaves: Mapping[str, Sequence[Sheaf]], splits: Mapping[str, Split], sizes: Sequence[int]
-) -> None:
-    lengths = {task: len(found) for task, found in sheaves.items()}
-    if len(set(lengths.values())) != 1 or 0 in lengths.values():
-        counts = ", ".join(f"{task} has {n}" for task, n in lengths.items()) or "there are none"
-        raise ConfigError(f"Every task needs a sheaf for each of the same seeds, but {counts}.")
-    missing = [task for task in sheaves if task not in splits]
+def _check(sheaves: Found, splits: Mapping[str, Mapping[int, Split]], sizes: Sequence[int]) -> None:
+    missing = [
+        f"{task} seed {number}"
+        for task, found in sheaves.items()
+        for number in found
+        if number not in splits.get(task, {})
+    ]
     if missing:
         raise ConfigError(f"There are sheaves but no prompts for {', '.join(missing)}.")
-    if not all(2 <= size <= len(sheaves) for size in sizes):
-        raise ConfigError(
-            f"Of {len(sheaves)} sheaves, 2 to {len(sheaves)} can be joined, not {list(sizes)}."
-        )
+    if any(size < 2 for size in sizes):
+        raise ConfigError(f"Two sheaves or more can be joined, not {list(sizes)}.")
 
 
 def _some(
@@ -145,16 +196,6 @@ def _some(
     if at_most is None or len(unions) <= at_most:
         return unions
     return [unions[i] for i in sorted(rng.choice(len(unions), at_most, replace=False))]
-
-
-def _with_controls(
-    alone: Sheaf, union: Sheaf, draws: int, rng: np.random.Generator
-) -> Iterator[tuple[str, int, Sheaf]]:
-    """The union, and the sheaf joined with random masks of the size of what the union adds."""
-    yield "composed", 0, union
-    for kind, draw in CONTROLS.items():
-        for number in range(draws):
-            yield kind, number, join_random(alone, union - alone, draw(rng))
 
 
 def join_random(sheaf: Sheaf, added: Sheaf, draw: Draw) -> Sheaf:
@@ -170,8 +211,16 @@ def join_random(sheaf: Sheaf, added: Sheaf, draw: Draw) -> Sheaf:
     )
 
 
-def _accuracy(model: MaskedTransformer, sheaf: Sheaf, split: Split) -> dict[str, float]:
+def _evaluate(
+    model: MaskedTransformer,
+    sheaves: Mapping[str, Sheaf],
+    split: Split,
+    task: str,
+    trial: _Trial,
+    key: str,
+) -> dict[str, float]:
     """Accuracy with its interval, and the size of what was evaluated."""
+    sheaf = trial.sheaf(sheaves[task], sheaves, key)
     right = is_right(label_logits(model, split, sheaf), split.targets)
     low, high = wilson(int(right.sum()), len(split))
     return {

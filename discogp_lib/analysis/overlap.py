@@ -9,20 +9,18 @@ drawn part by part (see `parts`); and a task's sheaves of several seeds are the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
 
 from discogp_lib.analysis.chance import shared_by_chance, tail
-from discogp_lib.analysis.parts import KINDS, Kind, flat_mask, parts_of
-from discogp_lib.errors import ConfigError
+from discogp_lib.analysis.likeness import SIMILARITY
+from discogp_lib.analysis.parts import KINDS, Found, Kind, flat_mask, parts_of
 from discogp_lib.sheaf import Sheaf
-from discogp_lib.tasks.names import PARADIGMS, RELATIONS
 
 PAPER_PAIRS = (
     ("AGA", "DNA"),
@@ -34,17 +32,10 @@ PAPER_PAIRS = (
 )
 """The six rows of the paper's table, in its order."""
 
-SIMILARITY = {
-    **{
-        short: "anaphor" if "anaphor" in name else "determiner" for name, short in PARADIGMS.items()
-    },
-    "IOI": "IOI",
-    **dict.fromkeys(RELATIONS, "facts"),
-}
-"""Which tasks are alike, by short name."""
-
-EXACT_UP_TO = 20_000
-"""Assignments of tasks to classes that are all tried; where there are more, some are drawn."""
+COLUMNS = ["kind", "size_a", "size_b", "total", "shared", "union", "iou", "expected", "spread"]
+COLUMNS += ["iou_by_chance", "ratio", "excess", "z", "p"]
+COLUMNS += ["expected_matched", "ratio_matched", "excess_matched", "z_matched"]
+"""What every pair is told about, see `overlap_table`."""
 
 
 def overlap_table(sheaves: Mapping[str, Sheaf]) -> pd.DataFrame:
@@ -52,8 +43,10 @@ def overlap_table(sheaves: Mapping[str, Sheaf]) -> pd.DataFrame:
 
     Columns: `a`, `b`, `kind`; `size_a`, `size_b`, `total` (all edges or weights of the model);
     `shared`, `union`, `iou`; by chance, for masks of these sizes: `expected` and `spread` of the
-    shared entries, `iou_by_chance`, `ratio` (shared over expected), `z`, `p` (one-sided);
-    and with the sizes matched in every part: `expected_matched`, `ratio_matched`, `z_matched`.
+    shared entries, `iou_by_chance`, `ratio` (shared over expected), `excess` (shared beyond
+    chance, of what could be: 1 if the smaller mask lies in the larger), `z`, `p` (one-sided);
+    and with the sizes matched in every part: `expected_matched`, `ratio_matched`,
+    `excess_matched`, `z_matched`.
     """
     names = list(sheaves)
     first = [pair for pair in PAPER_PAIRS if set(pair) <= set(names)]
@@ -62,18 +55,16 @@ def overlap_table(sheaves: Mapping[str, Sheaf]) -> pd.DataFrame:
     pairs = [(names.index(a), names.index(b)) for a, b in (*first, *rest)]
     rows = _compare(list(sheaves.values()), pairs)
     labels = [{"a": names[i], "b": names[j]} for i, j in pairs]
-    return pd.DataFrame([labels[n] | row for n, row in rows])
+    return pd.DataFrame([labels[n] | row for n, row in rows], columns=["a", "b", *COLUMNS])
 
 
-def seed_overlap(
-    sheaves: Mapping[str, Sequence[Sheaf]], classes: Mapping[str, str] = SIMILARITY
-) -> pd.DataFrame:
+def seed_overlap(sheaves: Found, classes: Mapping[str, str] = SIMILARITY) -> pd.DataFrame:
     """Every pair of sheaves over tasks and seeds, by how alike their tasks are.
 
-    The columns of `overlap_table`, and `seed_a`, `seed_b` (places in the lists) and `tasks`:
-    same, similar (of one class) or different. Two tasks are compared at all pairs of seeds.
+    The columns of `overlap_table`, and `seed_a`, `seed_b` and `tasks`: same, similar (of one
+    class) or different. Two tasks are compared at all pairs of seeds.
     """
-    flat = [(task, seed, s) for task, found in sheaves.items() for seed, s in enumerate(found)]
+    flat = [(task, seed, s) for task, found in sheaves.items() for seed, s in found.items()]
     pairs = list(combinations(range(len(flat)), 2))
     labels = []
     for (a, seed_a, _), (b, seed_b, _) in combinations(flat, 2):
@@ -81,43 +72,59 @@ def seed_overlap(
         tasks = "same" if a == b else "similar" if alike else "different"
         labels.append({"a": a, "b": b, "seed_a": seed_a, "seed_b": seed_b, "tasks": tasks})
     rows = _compare([sheaf for _, _, sheaf in flat], pairs)
-    return pd.DataFrame([labels[n] | row for n, row in rows])
+    return pd.DataFrame(
+        [labels[n] | row for n, row in rows],
+        columns=["a", "b", "seed_a", "seed_b", "tasks", *COLUMNS],
+    )
 
 
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
-    """The mean over seeds of each pair of tasks (a task with itself: its pairs of seeds)."""
-    keys = ["a", "b", "kind", "tasks"]
-    values = table.drop(columns=["seed_a", "seed_b", "p"])
-    means = values.groupby(keys, sort=False).mean()
-    return means.assign(n_pairs=values.groupby(keys, sort=False).size()).reset_index()
+    """The mean over pairs of seeds of each pair of tasks, the paper's six first.
 
-
-def by_likeness(table: pd.DataFrame, value: str = "ratio") -> pd.DataFrame:
-    """Mean and standard deviation over pairs of tasks: same, similar and different ones.
-
-    Takes the result of `over_seeds`, so that every pair of tasks counts once.
+    Of a task with itself, the pairs of different seeds. `iou_sd`, `ratio_sd` and
+    `ratio_matched_sd` are standard deviations over the `n_pairs` pairs of seeds.
     """
-    groups = table.groupby(["kind", "tasks"], sort=False)[value]
-    summary = groups.agg(mean="mean", sd="std", n="size").reset_index()
-    order = ["same", "similar", "different"]
-    return summary.sort_values(
-        ["kind", "tasks"], key=lambda c: c.map(order.index) if c.name == "tasks" else c
-    ).reset_index(drop=True)
+    keys = ["a", "b", "kind", "tasks"]
+    groups = table.drop(columns=["seed_a", "seed_b", "p"]).groupby(keys, sort=False)
+    means = groups.mean()
+    for value in ("iou", "ratio", "ratio_matched"):
+        means[f"{value}_sd"] = groups[value].std()
+    means = means.assign(n_pairs=groups.size()).reset_index()
+    papers = [frozenset(pair) for pair in PAPER_PAIRS]
+    ranks = [
+        papers.index(pair) if (pair := frozenset(both)) in papers else len(papers)
+        for both in zip(means["a"], means["b"], strict=True)
+    ]
+    return means.iloc[np.argsort(ranks, kind="stable")].reset_index(drop=True)
+
+
+def by_seed(table: pd.DataFrame) -> pd.DataFrame:
+    """Different tasks at the same seed and at different seeds: do equal random numbers matter?
+
+    Takes `seed_overlap`. One row per kind: means over pairs of sheaves, and how many there are.
+    """
+    rows = table[table["a"] != table["b"]]
+    seeds = np.where(rows["seed_a"] == rows["seed_b"], "same seed", "different seeds")
+    groups = rows.assign(seeds=seeds).groupby(["kind", "seeds"], sort=False)
+    means = groups[["iou", "ratio", "ratio_matched"]].mean()
+    return means.assign(n=groups.size()).reset_index()
 
 
 def paper_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The paper's table: its six pairs, overlap in percent with the count, and ratio to chance."""
+    """The paper's table: its six pairs, overlap in percent with the count, and ratios to chance.
+
+    Takes `overlap_table` or `over_seeds`. A pair that is not in it was not run.
+    """
     rows = []
-    for a, b in PAPER_PAIRS:
-        pair = table[(table["a"] == a) & (table["b"] == b)].set_index("kind")
-        if pair.empty:
-            continue
-        row: dict[str, Any] = {"sheaf 1": a, "sheaf 2": b}
+    for pair in PAPER_PAIRS:
+        row: dict[str, Any] = {"sheaf 1": pair[0], "sheaf 2": pair[1]}
+        found = table[table["a"].isin(pair) & table["b"].isin(pair) & (table["a"] != table["b"])]
         for kind in KINDS:
-            one = pair.loc[kind]
-            row[f"{kind[:-1]} overlap"] = f"{one['iou']:.2%} ({one['shared']:,.0f})"
-            row[f"{kind[:-1]} ratio to chance"] = one["ratio"]
-            row[f"{kind[:-1]} ratio, matched"] = one["ratio_matched"]
+            one = next(iter(found[found["kind"] == kind].to_dict("records")), None)
+            text = "not run" if one is None else f"{one['iou']:.2%} ({one['shared']:,.0f})"
+            row[f"{kind[:-1]} overlap"] = text
+            for value, name in (("ratio", "ratio to chance"), ("ratio_matched", "ratio, matched")):
+                row[f"{kind[:-1]} {name}"] = math.nan if one is None else one[value]
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -141,94 +148,16 @@ def memberships(sheaves: Mapping[str, Sheaf], kind: Kind = "edges") -> pd.DataFr
     return table.sort_values("count", ascending=False, kind="stable").reset_index(drop=True)
 
 
-class SimilarityTest(NamedTuple):
-    """Whether pairs of one class overlap more than pairs of two classes."""
-
-    within: float
-    """Mean over pairs of tasks of one class."""
-    between: float
-    """Mean over pairs of tasks of two classes."""
-    difference: float
-    p: float
-    """Share of assignments of tasks to classes with at least this difference."""
-    n_assignments: int
-    exact: bool
-    """Whether all assignments were tried; `p` cannot be below 1 / n_assignments."""
-
-
-def similarity_test(
-    table: pd.DataFrame,
-    *,
-    kind: Kind,
-    value: str = "ratio",
-    classes: Mapping[str, str] = SIMILARITY,
-    n_permutations: int = 10_000,
-    seed: int = 0,
-) -> SimilarityTest:
-    """Does overlap track task similarity? A permutation test over which task is in which class.
-
-    Takes `overlap_table` or `over_seeds`; tasks without a class and pairs of a task with itself
-    are left out. One-sided, as the paper's claim is. The six tasks of the paper allow only 15
-    assignments, so six tasks alone cannot give a p below 1/15.
-    """
-    rows = table[(table["kind"] == kind) & (table["a"] != table["b"])]
-    rows = rows[rows["a"].isin(list(classes)) & rows["b"].isin(list(classes))]
-    names = list(dict.fromkeys([*rows["a"], *rows["b"]]))
-    first = rows["a"].map(names.index).to_numpy()
-    second = rows["b"].map(names.index).to_numpy()
-    numbers = list(dict.fromkeys(classes[name] for name in names))
-    labels = np.array([numbers.index(classes[name]) for name in names], dtype=np.int64)
-    same = labels[first] == labels[second]
-    if not same.any() or same.all():
-        raise ConfigError(
-            "The similarity test needs pairs of tasks of one class and pairs of two classes; "
-            f"the tasks given are {', '.join(names) or 'none'}."
-        )
-    values = rows[value].to_numpy(np.float64)
-    counts = np.bincount(labels)
-    n_all = math.factorial(len(labels)) // math.prod(math.factorial(c) for c in counts.tolist())
-    exact = n_all <= EXACT_UP_TO
-    if exact:
-        assignments = np.array(list(_arrangements(counts.tolist())))
-    else:
-        rng = np.random.default_rng(seed)
-        drawn = rng.permuted(np.tile(labels, (n_permutations - 1, 1)), axis=1)
-        assignments = np.vstack([labels, drawn])  # the one observed counts as one of them
-    differences = _differences(assignments[:, first] == assignments[:, second], values)
-    within, between = float(values[same].mean()), float(values[~same].mean())
-    p = float((differences >= within - between - 1e-12).mean())
-    return SimilarityTest(within, between, within - between, p, len(assignments), exact)
-
-
 def _density(sheaf: Sheaf, kind: Kind) -> float:
     return sheaf.edge_density if kind == "edges" else sheaf.weight_density
-
-
-def _differences(
-    same: Int[np.ndarray, "assignment pair"] | Any, values: Float[np.ndarray, " pair"]
-) -> Float[np.ndarray, " assignment"]:
-    """Mean within minus mean between, for every assignment."""
-    n_same = same.sum(1)
-    total = same @ values
-    result: np.ndarray = total / n_same - (values.sum() - total) / (len(values) - n_same)
-    return result
-
-
-def _arrangements(counts: list[int]) -> Iterator[tuple[int, ...]]:
-    """All distinct orders of a multiset, given how often each number occurs."""
-    if not any(counts):
-        yield ()
-    for number, count in enumerate(counts):
-        if count:
-            fewer = [c - (n == number) for n, c in enumerate(counts)]
-            for rest in _arrangements(fewer):
-                yield (number, *rest)
 
 
 def _compare(
     sheaves: Sequence[Sheaf], pairs: Sequence[tuple[int, int]]
 ) -> list[tuple[int, dict[str, Any]]]:
     """Both rows of every pair, each with the place of the pair in the list."""
+    if not pairs:
+        return []
     for sheaf in sheaves[1:]:
         sheaf.check_same_model(sheaves[0].layout, sheaves[0].checkpoint_sha256, sheaf.model_name)
     rows: list[tuple[int, int, dict[str, Any]]] = []
@@ -244,7 +173,8 @@ def _compare(
                     shared = int(mask[kept[j]].sum())
                     row = _row(kind, len(mask), len(kept[i]), len(kept[j]), shared)
                     matched = shared_by_chance(available, counts[i], counts[j])
-                    rows.append((n, order, row | _matched(shared, *matched)))
+                    most = int(np.minimum(counts[i], counts[j]).sum())
+                    rows.append((n, order, row | _matched(shared, most, *matched)))
     return [(n, row) for n, _, row in sorted(rows, key=lambda r: r[:2])]
 
 
@@ -264,14 +194,22 @@ def _row(kind: Kind, total: int, a: int, b: int, shared: int) -> dict[str, Any]:
         "spread": spread,
         "iou_by_chance": expected / (a + b - expected) if union else 1.0,
         "ratio": shared / expected if expected else math.nan,
+        "excess": _excess(shared, expected, min(a, b)),
         "z": (shared - expected) / spread if spread else math.nan,
         "p": tail(shared, total, a, b),
     }
 
 
-def _matched(shared: int, expected: float, spread: float) -> dict[str, float]:
+def _matched(shared: int, most: int, expected: float, spread: float) -> dict[str, float]:
+    """The same against masks with the sizes of every part."""
     return {
         "expected_matched": expected,
         "ratio_matched": shared / expected if expected else math.nan,
+        "excess_matched": _excess(shared, expected, most),
         "z_matched": (shared - expected) / spread if spread > 1e-9 else math.nan,
     }
+
+
+def _excess(shared: int, expected: float, most: int) -> float:
+    """What is shared beyond chance, of what could be."""
+    return (shared - expected) / (most - expected) if most - expected > 1e-9 else math.nan

@@ -8,8 +8,9 @@ sends to one MLP or to the logits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,9 @@ from discogp_lib.sheaf import Sheaf
 
 Kind = Literal["edges", "weights"]
 KINDS: tuple[Kind, Kind] = ("edges", "weights")
+
+Found = Mapping[str, Mapping[int, Sheaf]]
+"""Sheaves by task and seed; a task may lack seeds that others have."""
 
 PER_HEAD = ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v")
 """Parameters of which every head, or every key/value head, has its own."""
@@ -42,6 +46,11 @@ class Parts:
     """One row per part, with the column `available`: how many edges or weights it has."""
     index: Shaped[Tensor, " entry"]
     """The part (row of `table`) that each edge or weight belongs to."""
+
+    @cached_property
+    def order(self) -> Int[Tensor, " entry"]:
+        """All entries, part by part; kept, because sorting all weights takes long."""
+        return torch.sort(self.index, stable=True).indices.int()
 
     def count(self, mask: Bool[Tensor, " entry"]) -> Int[Tensor, " part"]:
         """How many entries of a mask are on in each part."""

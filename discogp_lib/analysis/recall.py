@@ -10,14 +10,12 @@ with what a random mask of the same density would keep there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from discogp_lib.analysis.chance import shared_by_chance
-from discogp_lib.analysis.parts import edge_table, kept_weights
+from discogp_lib.analysis.parts import Found, edge_table, kept_weights
 from discogp_lib.sheaf import Sheaf
 
 PANELS = {
@@ -31,11 +29,11 @@ COLUMNS = ["panel", "series", "layer", "kept", "available"]
 Z = float(stats.norm.ppf(0.975))
 
 
-def recall_table(sheaves: Mapping[str, Sequence[Sheaf]]) -> pd.DataFrame:
+def recall_table(sheaves: Found) -> pd.DataFrame:
     """Kept weights and edges of every sheaf, layer by layer.
 
-    sheaves: by relation, one for each seed.
-    Columns: `relation`, `seed` (place in the list), `panel` (weights, edges), `series` (see
+    sheaves: by relation (or any task) and seed.
+    Columns: `relation`, `seed`, `panel` (weights, edges), `series` (see
     `PANELS`), `layer`, `kept`, `available`, `share` (of what was available; missing where
     nothing was), and for random masks with as many edges and weights in all: `random` and
     `random_spread` (mean and standard deviation of `kept`).
@@ -43,10 +41,10 @@ def recall_table(sheaves: Mapping[str, Sequence[Sheaf]]) -> pd.DataFrame:
     parts = [
         layer_counts(sheaf).assign(relation=relation, seed=seed)
         for relation, found in sheaves.items()
-        for seed, sheaf in enumerate(found)
+        for seed, sheaf in found.items()
     ]
-    table = pd.concat(parts, ignore_index=True)
-    return table[["relation", "seed", *table.columns.drop(["relation", "seed"])]]
+    columns = ["relation", "seed", *COLUMNS, "share", "random", "random_spread"]
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
 def layer_counts(sheaf: Sheaf) -> pd.DataFrame:
@@ -121,4 +119,60 @@ def over_relations(table: pd.DataFrame) -> pd.DataFrame:
             }
             row = {"panel": panel, "series": series, "layer": layer, "measure": measure}
             rows.append(row | {k: v / scale for k, v in values.items()} | {"n_relations": n})
-    return pd.DataFrame(rows)
+    columns = ["panel", "series", "layer", "measure", "mean", "low", "high"]
+    columns += ["random", "random_low", "random_high", "n_relations"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def by_depth(table: pd.DataFrame) -> pd.DataFrame:
+    """The paper's two comparisons in the lower and in the upper half of the layers.
+
+    Takes `recall_table`. Per panel the first series of `PANELS` is compared with the second: kept
+    MLP weights with attention weights, edges from MLPs to attention with those back. Columns:
+    `panel`, `layers` (lower, upper, all), `first`, `second` (kept, mean over relations), `raw`
+    (first over second, as the paper counts), `available` (the same ratio of what there is: what a
+    random mask gives on average), `normalised` (raw over available), `above` (in how many
+    relations the first is above the second for what there is), `n_relations`, and `p` (two-sided
+    sign test of `above`; ties left out).
+    """
+    columns = ["panel", "layers", "first", "second", "raw", "available", "normalised"]
+    rows = []
+    middle = (table["layer"].max() + 1) / 2
+    for panel, (one, two) in PANELS.items():
+        for layers in ("lower", "upper", "all"):
+            here = (table["layer"] < middle) if layers == "lower" else (table["layer"] >= middle)
+            chosen = table[(table["panel"] == panel) & (here | (layers == "all"))]
+            if chosen.empty:
+                continue
+            sums = chosen.groupby(["relation", "seed", "series"])[["kept", "available"]].sum()
+            means = sums.groupby(["relation", "series"]).mean().unstack("series")
+            kept, there = means["kept"], means["available"].iloc[0]
+            shares = kept / there
+            above = int((shares[one] > shares[two]).sum())
+            below = int((shares[one] < shares[two]).sum())
+            first, second = kept[one].mean(), kept[two].mean()
+            raw = first / second if second else np.inf if first else np.nan
+            available = there[one] / there[two]
+            normalised = raw / available if available else np.nan
+            values = (panel, layers, first, second, raw, available, normalised)
+            row = dict(zip(columns, values, strict=True)) | {"above": above}
+            tested = stats.binomtest(above, above + below).pvalue if above + below else 1.0
+            rows.append(row | {"n_relations": len(kept), "p": tested})
+    return pd.DataFrame(rows, columns=[*columns, "above", "n_relations", "p"])
+
+
+def outside_band(table: pd.DataFrame) -> pd.DataFrame:
+    """At how many layers the mean over relations lies above and below the random-mask band.
+
+    Takes `over_relations`. Columns: `panel`, `series`, `above`, `inside`, `below`, `n_layers`
+    (layers where anything is available).
+    """
+    rows = []
+    kept = table[table["measure"] == "share"].dropna(subset=["mean"])
+    for (panel, series), group in kept.groupby(["panel", "series"], sort=False):
+        above = int((group["mean"] > group["random_high"]).sum())
+        below = int((group["mean"] < group["random_low"]).sum())
+        row = {"panel": panel, "series": series, "above": above, "below": below}
+        rows.append(row | {"inside": len(group) - above - below, "n_layers": len(group)})
+    columns = ["panel", "series", "above", "inside", "below", "n_layers"]
+    return pd.DataFrame(rows, columns=columns)

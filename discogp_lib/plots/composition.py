@@ -2,84 +2,115 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from discogp_lib.plots.style import CHANCE, COLUMN, METHOD_COLOURS, PAGE, house_style, in_order
+from discogp_lib.plots.gaps import drawn_if_run, told_if_run
+from discogp_lib.plots.style import (
+    CHANCE,
+    COLUMN,
+    METHOD_COLOURS,
+    PAGE,
+    house_style,
+    in_order,
+    label_panels,
+)
 
-Control = Literal["random", "matched"]
-CONTROL_NAMES = {"random": "random", "matched": "random, matched by part"}
 KIND_LOOKS = {
     "composed": (METHOD_COLOURS["discogp"], "o", "with other sheaves"),
     "random": (METHOD_COLOURS["random"], "X", "with random masks"),
     "matched": ("#E69F00", "s", "random, matched by part"),
 }
+COMPARISONS = {
+    "change": "joined \N{MINUS SIGN} alone",
+    "over_random": "joined \N{MINUS SIGN} random",
+    "over_matched": "joined \N{MINUS SIGN} matched random",
+}
 
 
-def composition_heatmaps(table: pd.DataFrame, *, control: Control = "random") -> Figure:
+@drawn_if_run
+def composition_heatmaps(table: pd.DataFrame, *, tasks: Sequence[str] = ()) -> Figure:
     """What joining two sheaves changes, in points of accuracy; white is no change.
 
-    Against the sheaf alone, and against the sheaf joined with random masks of the same size.
-    Takes `composition.over_seeds`; only pairs are shown.
+    Against the sheaf alone, and against the sheaf joined with random masks of the same size, in
+    all or in every part. Takes `composition.over_seeds`; only pairs are shown. `tasks` are the
+    rows and columns, grey where they were not run; by default those of the table.
     """
-    comparisons = {
-        "change": "joined \N{MINUS SIGN} alone",
-        f"over_{control}": f"joined \N{MINUS SIGN} {CONTROL_NAMES[control]}",
-    }
     pairs = table[table["size"] == 2]
-    tasks = in_order(pairs["task"])
-    n = len(tasks)
-    limit = max(100 * float(pairs[list(comparisons)].abs().max().max()), 1.0)
+    names = list(tasks) or in_order(pairs["task"])
+    limit = max(100 * float(pairs[list(COMPARISONS)].abs().max().max()), 1.0)
     norm = TwoSlopeNorm(0, -limit, limit)
     with house_style():
-        figure, panels = plt.subplots(
-            1, 2, figsize=(PAGE, PAGE / 2 * 0.86), sharey=True, squeeze=False
-        )
-        for axes, (value, title) in zip(panels.flat, comparisons.items(), strict=True):
+        figure, panels = plt.subplots(1, 3, figsize=(PAGE, 3.35), sharey=True)
+        for axes, (value, title) in zip(panels, COMPARISONS.items(), strict=True):
             wide = 100 * pairs.pivot(index="joined", columns="task", values=value)
-            image = wide.reindex(index=tasks, columns=tasks).to_numpy(float)
-            drawn = axes.imshow(image, norm=norm, cmap="PuOr")
-            for y, x in zip(*np.nonzero(np.isfinite(image)), strict=True):
-                shown = image[y, x].round(1)
-                text = f"{shown:+.1f}".replace("-", "\N{MINUS SIGN}") if shown else "0"
-                colour = "white" if abs(image[y, x]) > 0.6 * limit else "black"
-                size = 6.5 if n <= 6 else 5.5
-                axes.text(x, y, text, ha="center", va="center", fontsize=size, color=colour)
-            axes.set_facecolor("0.92")
-            axes.set_xticks(range(n), tasks, rotation=0 if n <= 6 else 45)
-            axes.set_yticks(range(n), tasks)
-            axes.tick_params(length=0)
-            axes.spines[:].set_visible(False)
+            image = wide.reindex(index=names, columns=names).to_numpy(float)
+            _heatmap(axes, image, norm, names)
             axes.set_title(title, loc="left")
             axes.set_xlabel("evaluated on")
-        panels[0, 0].set_ylabel("joined with")
-        figure.colorbar(drawn, ax=panels, shrink=0.8, label="accuracy, points", pad=0.015)
+        panels[0].set_ylabel("joined with")
+        figure.colorbar(
+            ScalarMappable(norm, "PuOr"),
+            ax=panels,
+            orientation="horizontal",
+            aspect=60,
+            shrink=0.6,
+            label="difference in accuracy (points)",
+        )
+        label_panels(panels)
         plt.close(figure)
     return figure
 
 
-def caption_composition(table: pd.DataFrame, *, control: Control = "random") -> str:
+def _heatmap(
+    axes: Axes, image: Float[np.ndarray, "joined task"], norm: TwoSlopeNorm, names: list[str]
+) -> None:
+    """One panel: numbers in cells, a grey diagonal, a dash where nothing was run."""
+    n, limit = len(names), float(norm.vmax or 1)
+    size = 6.5 if n <= 4 else 5 if n <= 7 else 4
+    axes.imshow(image, norm=norm, cmap="PuOr")
+    for y, x in np.ndindex(n, n):
+        value = image[y, x]
+        if x == y:
+            continue
+        shown = f"{value:+.1f}".replace("-", "\N{MINUS SIGN}") if value.round(1) else "0"
+        text = shown if np.isfinite(value) else "\N{EN DASH}"
+        colour = "white" if abs(value) > 0.6 * limit else "black"
+        axes.text(x, y, text, ha="center", va="center", fontsize=size, color=colour)
+    axes.set_facecolor("0.92")
+    axes.set_xticks(range(n), names, rotation=0 if n <= 4 else 90)
+    axes.set_yticks(range(n), names)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+@told_if_run
+def caption_composition(table: pd.DataFrame) -> str:
     """How often and how much joining costs, and whether random masks cost the same."""
     pairs = table[table["size"] == 2]
-    change, over = 100 * pairs["change"], 100 * pairs[f"over_{control}"]
+    change, over, matched = (100 * pairs[value] for value in COMPARISONS)
     worst = pairs.loc[[pairs["change"].idxmin()]].iloc[0]
     seeds = int(pairs["n_seeds"].max())
-    how = " in every part of the model" if control == "matched" else ""
     return (
-        "Accuracy of the union of two sheaves on the column's task, minus that of the column's "
-        "sheaf alone (left) and minus that of the column's sheaf joined with as many random edges "
-        f"and weights{how} (right); means over {seeds} {'seed' if seeds == 1 else 'seeds'}. "
+        "Accuracy of the union of two sheaves on the column's task, minus (a) that of the column's "
+        "sheaf alone, (b) that of the column's sheaf joined with as many random edges and weights, "
+        "(c) the same with as many in every part of the model; means over "
+        f"{seeds} {'seed' if seeds == 1 else 'seeds'}, {len(pairs)} ordered pairs. "
         f"The mean change is {change.mean():+.1f} points (from {change.min():+.1f}, "
         f"{worst['task']} joined with {worst['joined']}, to {change.max():+.1f}); "
-        f"against random masks {over.mean():+.1f} points."
+        f"against random masks {over.mean():+.1f} points, matched {matched.mean():+.1f}."
     )
 
 
+@drawn_if_run
 def composition_by_size(table: pd.DataFrame, *, chance: float | None = None) -> Figure:
     """Accuracy as more sheaves are joined, beside random masks of the same sizes.
 
@@ -109,6 +140,7 @@ def composition_by_size(table: pd.DataFrame, *, chance: float | None = None) -> 
     return figure
 
 
+@told_if_run
 def caption_by_size(table: pd.DataFrame) -> str:
     """Accuracy alone and with all joined."""
     largest = table["size"].max()

@@ -15,10 +15,14 @@ from matplotlib.patches import Wedge
 from matplotlib.path import Path
 
 from discogp_lib import grid
+from discogp_lib.plots.gaps import drawn_if_run, told_if_run
 from discogp_lib.plots.style import PAGE, house_style, in_order
 
 WHERE_COLOURS = {"a": "#0072B2", "b": "#D55E00", "both": "#000000"}
 """Only in the first sheaf, only in the second, in both."""
+
+MOST_EDGES = 2_500
+"""Beyond this many edges a comparison draws only those that both sheaves have."""
 
 
 def sheaf_drawing(nodes: pd.DataFrame, edges: pd.DataFrame) -> Figure:
@@ -60,6 +64,7 @@ def caption_sheaf(nodes: pd.DataFrame, edges: pd.DataFrame) -> str:
     )
 
 
+@drawn_if_run
 def sheaf_comparison(
     nodes: pd.DataFrame, edges: pd.DataFrame, names: Sequence[str] = ("A", "B")
 ) -> Figure:
@@ -70,9 +75,11 @@ def sheaf_comparison(
     with house_style():
         figure, axes = _canvas(nodes)
         faint = min(0.7, max(0.12, 120 / max(len(edges), 1)))
+        crowded = len(edges) > MOST_EDGES
         for where, alpha, width in (("a", faint, 0.6), ("b", faint, 0.6), ("both", 0.6, 0.7)):
-            colour = WHERE_COLOURS[where]
-            _curves(axes, edges[edges["where"] == where], colour, alpha, width, 2)
+            if where == "both" or not crowded:
+                chosen = edges[edges["where"] == where]
+                _curves(axes, chosen, WHERE_COLOURS[where], alpha, width, 2)
         for where, start in (("a", 90), ("b", -90)):
             radii = ring * (nodes[f"share_{where}"] / largest) ** 0.5
             halves = [
@@ -85,15 +92,17 @@ def sheaf_comparison(
         ends = nodes[nodes["share"].isna()]
         _discs(axes, ends, ends["radius"], color="0.1", zorder=5)
         keys = [
-            Line2D([], [], color=WHERE_COLOURS[where], label=f"{text}: {count:,} edges")
+            Line2D([], [], color=WHERE_COLOURS[where], label=f"{text}: {count:,} edges{hidden}")
             for where, text in texts.items()
             for count in [int((edges["where"] == where).sum())]
+            for hidden in [" (not drawn)" if crowded and where != "both" else ""]
         ]
         figure.legend(handles=keys, loc="outside upper center", ncols=3)
         plt.close(figure)
     return figure
 
 
+@told_if_run
 def caption_comparison(edges: pd.DataFrame, names: Sequence[str] = ("A", "B")) -> str:
     """How much the two sheaves share."""
     counts = edges["where"].value_counts().reindex(["a", "b", "both"], fill_value=0)
@@ -106,23 +115,31 @@ def caption_comparison(edges: pd.DataFrame, names: Sequence[str] = ("A", "B")) -
     )
 
 
-def head_heatmaps(table: pd.DataFrame, *, columns: int = 4) -> Figure:
+@drawn_if_run
+def head_heatmaps(table: pd.DataFrame, *, tasks: Sequence[str] = (), columns: int = 4) -> Figure:
     """Which heads and MLPs keep weights, one small map per task.
 
-    Takes `grid.nodes` of several sheaves with a column `task` (means over seeds are fine).
+    Takes `grid.node_shares`. `tasks` get a map each, an empty one if not run; by default those
+    of the table.
     """
-    tasks, rows = in_order(table["task"]), table[table["kind"].isin(["head", "mlp"])]
+    rows = table[table["kind"].isin(["head", "mlp"])]
+    tasks = list(tasks) or in_order(table["task"])
     n_heads, n_layers = int(rows["head"].max()) + 1, int(rows["layer"].max()) + 1
     columns = min(columns, len(tasks))
     lines = -(-len(tasks) // columns)
-    cell = (PAGE - 1.0) / columns / n_layers
-    height = lines * (min(cell, 0.13) * (n_heads + 1) + 0.3) + 0.45
+    cell = min(max((PAGE - 1.0) / columns / n_layers, 0.085), 0.13)
+    height = lines * (cell * (n_heads + 1) + 0.3) + 0.45
+    named = {0: "h0", n_heads - 1: f"h{n_heads - 1}", n_heads: "MLP"}
+    if cell < 0.12:
+        del named[n_heads - 1]  # no room beside the MLPs
     with house_style():
         figure, grid_axes = plt.subplots(
             lines, columns, figsize=(PAGE, height), sharex=True, sharey=True, squeeze=False
         )
         for axes, task in zip(grid_axes.flat, tasks, strict=False):
             one = rows[rows["task"] == task]
+            if one.empty:
+                axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color="0.4")
             image = np.full((n_heads + 1, n_layers), np.nan)
             image[one["head"].where(one["head"] >= 0, n_heads), one["layer"]] = one["share"]
             drawn = axes.imshow(
@@ -130,7 +147,7 @@ def head_heatmaps(table: pd.DataFrame, *, columns: int = 4) -> Figure:
             )
             axes.axhline(n_heads - 0.5, color="white", linewidth=1.2)
             axes.set_title(task, pad=2)
-            axes.set_yticks([0, n_heads - 1, n_heads], ["h0", f"h{n_heads - 1}", "MLP"])
+            axes.set_yticks(list(named), list(named.values()))
             axes.set_xticks(_ticks(n_layers))
             axes.tick_params(length=2)
         for axes in grid_axes.flat[len(tasks) :]:
@@ -138,11 +155,13 @@ def head_heatmaps(table: pd.DataFrame, *, columns: int = 4) -> Figure:
         for axes in grid_axes.flat[max(len(tasks) - columns, 0) : len(tasks)]:
             axes.tick_params(labelbottom=True)
         figure.supxlabel("layer", fontsize=8)
-        figure.colorbar(drawn, ax=grid_axes, label="weights kept (% of the node's)", pad=0.015)
+        label = "weights kept (% of the node's)"
+        figure.colorbar(drawn, ax=grid_axes, label=label, pad=0.015, aspect=40)
         plt.close(figure)
     return figure
 
 
+@told_if_run
 def caption_heatmaps(table: pd.DataFrame) -> str:
     """What the maps show, and how unequal MLPs and heads are."""
     shares = table.groupby("kind")["share"].mean()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations_with_replacement
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -11,20 +14,36 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
+from discogp_lib.plots.gaps import drawn_if_run, told_if_run
 from discogp_lib.plots.style import CHANCE, COLUMN, PAGE, house_style, in_order
 
 KIND_COLOURS = {"edges": "#0072B2", "weights": "#D55E00"}
+MEASURES = {
+    "iou": "intersection / union (%)",
+    "ratio": "shared / chance",
+    "ratio_matched": "shared / matched chance",
+}
 NAMES = {"same": "same task", "similar": "similar tasks", "different": "different tasks"}
 
 
-def overlap_matrix(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
+@drawn_if_run
+def overlap_matrix(
+    table: pd.DataFrame, *, value: str = "ratio", tasks: Sequence[str] = ()
+) -> Figure:
     """Overlap as a ratio to chance: edges below the diagonal, weights above.
 
     Takes `overlap.overlap_table` or `overlap.over_seeds`; the latter has each task with itself,
     over seeds, and fills the diagonal: a lower half for edges and an upper one for weights.
+    `tasks` are the rows and columns, grey where they were not run; by default those of the table.
     """
-    tasks = in_order([*table["a"], *table["b"]])
+    tasks = list(tasks) or in_order([*table["a"], *table["b"]])
     n = len(tasks)
+    known = {
+        (*sorted((tasks.index(a), tasks.index(b))), kind): ratio
+        for a, b, kind, ratio in zip(
+            table["a"], table["b"], table["kind"], table[value], strict=True
+        )
+    }
     found = table[table[value] > 0][value]
     limit = max(float(found.max()), float(1 / found.min()), 2.0)
     norm, colours = LogNorm(1 / limit, limit), plt.get_cmap("PuOr_r")
@@ -32,10 +51,11 @@ def overlap_matrix(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
     font = 6.5 if n <= 12 else 5.0
     with house_style():
         figure, axes = plt.subplots(figsize=(size, size * 0.9))
-        for row in table.to_dict("records"):
-            i, j = sorted((tasks.index(row["a"]), tasks.index(row["b"])))
-            x, y = (i, j) if row["kind"] == "edges" else (j, i)
-            _cell(axes, x, y, row["kind"] if i == j else "", row[value], norm, colours, font)
+        for i, j in combinations_with_replacement(range(n), 2):
+            for kind in KIND_COLOURS:
+                x, y = (i, j) if kind == "edges" else (j, i)
+                ratio = known.get((i, j, kind), np.nan)
+                _cell(axes, x, y, kind if i == j else "", ratio, norm, colours, font)
         axes.set(xlim=(-0.5, n - 0.5), ylim=(n - 0.5, -0.5), aspect="equal")
         axes.set_xticks(range(n), tasks, rotation=90 if n > 7 else 0)
         axes.set_yticks(range(n), tasks)
@@ -54,6 +74,7 @@ def overlap_matrix(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
     return figure
 
 
+@told_if_run
 def caption_overlap(table: pd.DataFrame, *, value: str = "ratio") -> str:
     """What the matrix shows, with the range of ratios of each kind."""
     pairs = table[table["a"] != table["b"]]
@@ -71,58 +92,73 @@ def caption_overlap(table: pd.DataFrame, *, value: str = "ratio") -> str:
     how = "drawn part by part" if value == "ratio_matched" else "drawn from the whole model"
     return (
         "Shared edges (below the diagonal) and weights (above) as a ratio to what random masks of "
-        f"the same sizes share, {how}; 1 is chance. Between tasks: {'; '.join(ranges)}.{diagonal}"
+        f"the same sizes share, {how}; 1 is chance, a dash a task not run. Between tasks: "
+        f"{'; '.join(ranges)}.{diagonal}"
     )
 
 
-def overlap_by_likeness(table: pd.DataFrame, *, value: str = "ratio") -> Figure:
+@drawn_if_run
+def overlap_by_likeness(table: pd.DataFrame) -> Figure:
     """Every pair of tasks by how alike they are, with the seeds of one task as the yardstick.
 
-    Takes `overlap.over_seeds`.
+    Takes `overlap.over_seeds`. From the paper's measure above to the strictest control below.
     """
     with house_style():
-        figure, panels = plt.subplots(1, 2, figsize=(COLUMN * 1.35, 2.3), sharex=True)
-        for axes, kind in zip(panels, ("edges", "weights"), strict=True):
-            rows = table[table["kind"] == kind]
-            for x, likeness in enumerate(NAMES):
-                values = np.sort(rows[rows["tasks"] == likeness][value].to_numpy())
-                if not len(values):
-                    continue
-                # Beside each other in an order that has nothing to do with their size.
-                spread = 0.32 * (((np.arange(len(values)) * 0.618) % 1) - 0.5) * (len(values) > 1)
-                axes.scatter(
-                    x + spread, values, s=9, color=KIND_COLOURS[kind], alpha=0.5, linewidth=0
-                )
-                axes.hlines(values.mean(), x - 0.3, x + 0.3, color="black", linewidth=1.2)
-            axes.axhline(1, **CHANCE)
-            axes.set_xlim(-0.5, 2.5)
-            axes.set_ylim(0, 1.08 * max(float(rows[value].max()), 1.2))
-            axes.set_xticks(
-                range(3),
-                [f"{word}\ntask" if x == 0 else f"{word}\ntasks" for x, word in enumerate(NAMES)],
-            )
+        figure, panels = plt.subplots(3, 2, figsize=(COLUMN * 1.5, 5.0), sharex=True, sharey="row")
+        for row, (value, label) in zip(panels, MEASURES.items(), strict=True):
+            for axes, kind in zip(row, KIND_COLOURS, strict=True):
+                scale = 100.0 if value == "iou" else 1.0
+                _strips(axes, table[table["kind"] == kind], value, KIND_COLOURS[kind], scale)
+                if value != "iou":
+                    axes.axhline(1, **CHANCE)
+            row[0].set_ylim(0, 1.08 * max(scale * float(table[value].max()), 1.2))
+            row[0].set_ylabel(label)
+        for axes, kind in zip(panels[0], KIND_COLOURS, strict=True):
             axes.set_title(kind, loc="left")
-        panels[0].set_ylabel("shared / expected by chance")
+        labels = [f"{word}\ntask" if x == 0 else f"{word}\ntasks" for x, word in enumerate(NAMES)]
+        panels[0, 0].set_xticks(range(3), labels)
+        panels[0, 0].set_xlim(-0.5, 2.5)
         plt.close(figure)
     return figure
 
 
-def caption_likeness(summary: pd.DataFrame) -> str:
-    """The means of `overlap.by_likeness` in words."""
+def _strips(axes: Axes, rows: pd.DataFrame, value: str, colour: str, scale: float) -> None:
+    """One cloud of points per likeness, with its mean."""
+    for x, likeness in enumerate(NAMES):
+        values = scale * np.sort(rows[rows["tasks"] == likeness][value].dropna().to_numpy())
+        if not len(values):
+            axes.text(x, 0, "not run\n", ha="center", va="bottom", fontsize=6, color="0.4")
+            continue
+        # Beside each other in an order that has nothing to do with their size.
+        spread = 0.36 * (((np.arange(len(values)) * 0.618) % 1) - 0.5) * (len(values) > 1)
+        axes.scatter(x + spread, values, s=9, color=colour, alpha=0.5, linewidth=0)
+        axes.hlines(values.mean(), x - 0.3, x + 0.3, color="black", linewidth=1.2)
+
+
+@told_if_run
+def caption_likeness(table: pd.DataFrame) -> str:
+    """The means in words."""
     parts = []
-    for kind, rows in summary.groupby("kind", sort=False):
+    for kind, rows in table.groupby("kind", sort=False):
+        groups = rows.groupby("tasks")
         means = ", ".join(
-            f"{r['mean']:.1f} for {NAMES[r['tasks']]} (n = {r['n']})"
-            for r in rows.to_dict("records")
+            f"{NAMES[word]} {100 * one['iou'].mean():.1f} %, {one['ratio'].mean():.1f} and "
+            f"{one['ratio_matched'].mean():.2f} (n = {len(one)})"
+            for word in NAMES
+            if word in groups.groups
+            for one in [groups.get_group(word)]
         )
-        parts.append(f"{kind} {means}")
+        parts.append(f"{kind}: {means}")
     return (
-        "Shared entries as a ratio to chance (dashed) for pairs of sheaves of the same task from "
-        "different seeds, of similar tasks and of different tasks; one point per pair of tasks, "
-        f"lines are means: {'; '.join(parts)}."
+        "Overlap of pairs of sheaves: of the same task from different seeds, of similar tasks and "
+        "of different tasks; one point per pair of tasks (means over seeds), lines are means. "
+        "From top to bottom: intersection over union; shared entries over what random masks of "
+        "the same sizes share; the same with the sizes matched in every part of the model. Dashed: "
+        f"chance. Means, in this order: {'; '.join(parts)}."
     )
 
 
+@drawn_if_run
 def upset(table: pd.DataFrame, *, top: int = 15) -> Figure:
     """How many edges or weights lie in exactly which sheaves. Takes `overlap.memberships`."""
     tasks = [column for column in table.columns if column not in ("count", "expected")]
@@ -150,6 +186,8 @@ def upset(table: pd.DataFrame, *, top: int = 15) -> Figure:
             free = expected if -0.1 * near < expected - count < near else count
             bars.text(place, free, f"{count:,}", ha="center", va="bottom", fontsize=6)
         bars.set_ylabel("in exactly these")
+        bars.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
+        totals.xaxis.set_major_formatter(lambda x, _: f"{x:,g}")
         bars.tick_params(bottom=False, labelleft=True, left=True)
         bars.legend(loc="upper right")
         totals.barh(range(len(tasks)), sizes, color="0.6", height=0.6)
@@ -162,6 +200,7 @@ def upset(table: pd.DataFrame, *, top: int = 15) -> Figure:
     return figure
 
 
+@told_if_run
 def caption_upset(table: pd.DataFrame, kind: str = "edges", *, top: int = 15) -> str:
     """How much is private and how much is in all sheaves."""
     tasks = [column for column in table.columns if column not in ("count", "expected")]
@@ -213,7 +252,7 @@ def _cell(
     axes.text(
         x + 0.2 * shift,
         y - 0.25 * shift,
-        text if known else "\N{EN DASH}",
+        text if known else "" if half else "\N{EN DASH}",
         ha="center",
         va="center",
         fontsize=font * (0.8 if half else 1),

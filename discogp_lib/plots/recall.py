@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
@@ -11,7 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from discogp_lib.plots.gaps import drawn_if_run, told_if_run
 from discogp_lib.plots.style import PAGE, SERIES_COLOURS, house_style, in_order, label_panels
+from discogp_lib.tasks.names import RELATIONS
 
 Measure = Literal["kept", "share"]
 TITLES = {
@@ -23,6 +26,7 @@ TITLES = {
 LABELS = {"kept": "kept", "share": "kept (%)"}
 
 
+@drawn_if_run
 def recall_curves(table: pd.DataFrame) -> Figure:
     """Weights and edges by layer, raw as in the paper (above) and of what was available (below).
 
@@ -41,6 +45,7 @@ def recall_curves(table: pd.DataFrame) -> Figure:
                 axes.set_ylabel(LABELS[measure])
                 axes.set_title(TITLES[measure, panel], loc="left")
                 axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+                axes.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
                 if measure == "kept":
                     axes.legend(handles=_keys(rows), loc="best")
         for axes in panels[1]:
@@ -50,6 +55,7 @@ def recall_curves(table: pd.DataFrame) -> Figure:
     return figure
 
 
+@told_if_run
 def caption_recall(table: pd.DataFrame) -> str:
     """Where the raw counts and the normalised ones say different things at the last layer."""
     last = table[table["layer"] == table["layer"].max()].set_index(["measure", "series"])["mean"]
@@ -65,12 +71,21 @@ def caption_recall(table: pd.DataFrame) -> str:
     )
 
 
+@drawn_if_run
 def recall_relations(
-    table: pd.DataFrame, *, panel: str = "edges", measure: Measure = "share", columns: int = 4
+    table: pd.DataFrame,
+    *,
+    panel: str = "edges",
+    measure: Measure = "share",
+    relations: Sequence[str] = (),
+    columns: int = 4,
 ) -> Figure:
-    """One small panel per relation. Takes `recall.recall_table`; seeds are averaged."""
+    """One small panel per relation. Takes `recall.recall_table`; seeds are averaged.
+
+    `relations` get a panel each, an empty one if not run; by default those of the table.
+    """
     rows = table[table["panel"] == panel]
-    relations = in_order(rows["relation"])
+    relations = list(relations) or in_order(rows["relation"])
     columns = min(columns, len(relations))
     lines = -(-len(relations) // columns)
     with house_style():
@@ -84,6 +99,8 @@ def recall_relations(
         )
         scale = 100.0 if measure == "share" else 1.0
         for axes, relation in zip(panels.flat, relations, strict=False):
+            if relation not in set(rows["relation"]):
+                axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color="0.4")
             for series in in_order(rows["series"]):
                 one = rows[(rows["relation"] == relation) & (rows["series"] == series)]
                 means = one.groupby("layer")[["kept", "random", "available"]].mean()
@@ -92,7 +109,8 @@ def recall_relations(
                 colour = SERIES_COLOURS[series]
                 axes.plot(means.index, scale * means["kept"] / below, color=colour)
                 axes.plot(means.index, scale * means["random"] / below, **_random(colour))
-            axes.set_title(relation, pad=2)
+            about = RELATIONS.get(relation, "")
+            axes.set_title(f"{relation} {about}".strip(), pad=2, fontsize=6.5)
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         for axes in panels.flat[len(relations) :]:
             axes.set_axis_off()
@@ -106,6 +124,7 @@ def recall_relations(
     return figure
 
 
+@told_if_run
 def caption_relations(table: pd.DataFrame, *, panel: str = "edges") -> str:
     """In how many relations the last layer favours which direction, by share."""
     last = table[(table["panel"] == panel) & (table["layer"] == table["layer"].max())]

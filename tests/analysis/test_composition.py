@@ -50,12 +50,12 @@ def make_sheaf(model, seed: int) -> Sheaf:
 
 @pytest.fixture(scope="module")
 def sheaves(model):
-    return {t: [make_sheaf(model, 10 * i + s) for s in range(2)] for i, t in enumerate(TASKS)}
+    return {t: {s: make_sheaf(model, 10 * i + s) for s in range(2)} for i, t in enumerate(TASKS)}
 
 
 @pytest.fixture(scope="module")
 def splits():
-    return {task: random_split(i) for i, task in enumerate(TASKS)}
+    return {t: {s: random_split(10 * i + s) for s in range(2)} for i, t in enumerate(TASKS)}
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +70,15 @@ def test_every_union_is_evaluated_on_the_columns_task(model, sheaves, splits, ta
         union = sheaves[row.task][row.seed]
         for name in row.joined.split(" + "):
             union = union | sheaves[name][row.seed]
-        expected = evaluate(model, union, splits[row.task])
+        expected = evaluate(model, union, splits[row.task][row.seed])
         assert row.accuracy == pytest.approx(expected.accuracy)
         assert (row.low, row.high) == pytest.approx((expected.accuracy_low, expected.accuracy_high))
         assert (row.edges, row.weights) == (union.kept_edges, union.kept_weights)
     for kind, which in (("original", lambda s: s), ("full model", lambda s: Sheaf.full(model))):
         for row in table[table["kind"] == kind].itertuples():
-            expected = evaluate(model, which(sheaves[row.task][row.seed]), splits[row.task])
+            expected = evaluate(
+                model, which(sheaves[row.task][row.seed]), splits[row.task][row.seed]
+            )
             assert row.accuracy == pytest.approx(expected.accuracy)
 
 
@@ -143,10 +145,48 @@ def test_some_of_the_unions_can_be_drawn(model, sheaves, splits, table):
     assert len(composed[keys].merge(table[table["kind"] == "composed"][keys])) == len(composed)
 
 
+def test_gaps_stay_gaps(model, sheaves, splits, table):
+    """A task without a seed is not joined there; what remains is what it was."""
+    fewer = sheaves | {"ANA": {0: sheaves["ANA"][0]}}
+    some = composition.composition_table(model, fewer, splits, sizes=(2, 3), draws=2)
+    at_one = some[some["seed"] == 1]
+    assert set(at_one["task"]) == {"AGA", "DNA"}
+    assert set(at_one["joined"]) == {"", "AGA", "DNA"}
+    assert len(some.merge(table)) == len(some)
+    rows = composition.paper_rows(some, tasks=["AGA", "DNA", "IOI"]).set_index("joined with")
+    assert rows["IOI"].isna().all()
+    assert rows.loc["IOI"].isna().all()
+    assert rows.loc["AGA", "DNA"] > 0
+
+
+def test_nothing_joined_is_an_empty_table(model):
+    table = composition.composition_table(model, {}, {})
+    means = composition.over_seeds(composition.differences(table))
+    assert table.empty
+    assert means.empty
+    assert "change_low" in means
+
+
+def test_a_memory_spares_evaluations_until_a_sheaf_changes(
+    model, sheaves, splits, table, tmp_path, monkeypatch
+):
+    path = tmp_path / "memory.jsonl"
+    options = {"sizes": (2, 3), "draws": 2, "memory": path}
+    assert composition.composition_table(model, sheaves, splits, **options).equals(table)
+    path.write_text(path.read_text() + '{"key": "unfinish')
+    counted = []
+    real = composition.label_logits
+    monkeypatch.setattr(composition, "label_logits", lambda *a: counted.append(a) or real(*a))
+    assert composition.composition_table(model, sheaves, splits, **options).equals(table)
+    assert counted == []
+    changed = sheaves | {"DNA": sheaves["DNA"] | {0: make_sheaf(model, 99)}}
+    composition.composition_table(model, changed, splits, **options)
+    # Seed 0: all of DNA's own (2 + 2 x 5 + 5), and with DNA joined AGA's and ANA's (2 x 5 each).
+    assert len(counted) == 17 + 2 * 10
+
+
 def test_mistakes_are_told(model, sheaves, splits):
-    with pytest.raises(ConfigError, match="ANA has 1"):
-        composition.composition_table(model, sheaves | {"ANA": sheaves["ANA"][:1]}, splits)
-    with pytest.raises(ConfigError, match="no prompts for DNA"):
+    with pytest.raises(ConfigError, match="no prompts for DNA seed 0, DNA seed 1"):
         composition.composition_table(model, sheaves, {t: splits[t] for t in TASKS[:2]})
-    with pytest.raises(ConfigError, match="2 to 3"):
-        composition.composition_table(model, sheaves, splits, sizes=(4,))
+    with pytest.raises(ConfigError, match="Two sheaves or more"):
+        composition.composition_table(model, sheaves, splits, sizes=(1,))

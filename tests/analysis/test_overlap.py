@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discogp_lib.analysis import overlap
+from discogp_lib.analysis import likeness, overlap
 from discogp_lib.analysis.chance import random_subset_by_part
 from discogp_lib.analysis.parts import parts_of
 from discogp_lib.errors import ConfigError, SheafError
@@ -109,7 +109,7 @@ def test_the_papers_six_pairs_come_first_and_in_its_words(gpt2_graph: Layout, ra
 
 def test_seeds_of_one_task_are_the_yardstick(layout: Layout, random_sheaf):
     sheaves = {
-        name: [random_sheaf(layout, 10 * i + seed) for seed in range(2)]
+        name: {seed: random_sheaf(layout, 10 * i + seed) for seed in range(2)}
         for i, name in enumerate(["AGA", "ANA", "IOI"])
     }
     table = overlap.seed_overlap(sheaves)
@@ -118,12 +118,12 @@ def test_seeds_of_one_task_are_the_yardstick(layout: Layout, random_sheaf):
     assert counts == {"same": 3, "similar": 4, "different": 8}
     means = overlap.over_seeds(table)
     one = means[(means["a"] == "AGA") & (means["b"] == "ANA") & (means["kind"] == "edges")]
-    ious = [a.iou(b).edges for a in sheaves["AGA"] for b in sheaves["ANA"]]
+    ious = [a.iou(b).edges for a in sheaves["AGA"].values() for b in sheaves["ANA"].values()]
     assert one["iou"].item() == pytest.approx(np.mean(ious))
     assert one["n_pairs"].item() == 4
-    likeness = overlap.by_likeness(means, "iou")
-    assert likeness["tasks"].tolist() == ["same", "similar", "different"] * 2
-    assert likeness["n"].tolist() == [3, 1, 2] * 2
+    summary = likeness.by_likeness(means, "iou")
+    assert summary["tasks"].tolist() == ["same", "similar", "different"] * 2
+    assert summary["n"].tolist() == [3, 1, 2] * 2
 
 
 def test_every_edge_is_counted_in_just_the_sheaves_it_is_in(layout: Layout, random_sheaf):
@@ -151,8 +151,8 @@ def pairs_table(names: list[str], value) -> pd.DataFrame:
 def test_the_exact_test_is_that_of_all_orders_of_the_tasks():
     rng = np.random.default_rng(3)
     table = pairs_table(SIX, lambda a, b: rng.random() + (a[:3] == b[:3]))
-    result = overlap.similarity_test(table, kind="edges")
-    labels = [overlap.SIMILARITY[name] for name in SIX]
+    result = likeness.similarity_test(table, kind="edges")
+    labels = [likeness.SIMILARITY[name] for name in SIX]
 
     def difference(order: tuple[str, ...]) -> float:
         of = dict(zip(SIX, order, strict=True))
@@ -167,23 +167,65 @@ def test_the_exact_test_is_that_of_all_orders_of_the_tasks():
 
 
 def test_drawn_assignments_find_a_planted_likeness_and_no_other():
-    names = list(overlap.SIMILARITY)
-    classes = overlap.SIMILARITY
+    names = list(likeness.SIMILARITY)
+    classes = likeness.SIMILARITY
     rng = np.random.default_rng(0)
     alike = pairs_table(names, lambda a, b: rng.random() + 2 * (classes[a] == classes[b]))
     noise = pairs_table(names, lambda a, b: rng.random())
-    found = overlap.similarity_test(alike, kind="edges", n_permutations=2000)
+    found = likeness.similarity_test(alike, kind="edges", n_permutations=2000)
     assert not found.exact
     assert found.p < 0.01
-    assert overlap.similarity_test(noise, kind="edges", n_permutations=2000).p > 0.05
-    again = overlap.similarity_test(alike, kind="edges", n_permutations=2000)
+    assert likeness.similarity_test(noise, kind="edges", n_permutations=2000).p > 0.05
+    again = likeness.similarity_test(alike, kind="edges", n_permutations=2000)
     assert found == again
 
 
 def test_mistakes_are_told(layout: Layout, random_sheaf):
     table = pairs_table(["AGA", "ANA"], lambda a, b: 1.0)
     with pytest.raises(ConfigError, match="AGA, ANA"):
-        overlap.similarity_test(table, kind="edges")
+        likeness.similarity_test(table, kind="edges")
     other = Layout("gpt2", 1, 2, 2, 4, 2, 4, attention_bias=True, mlp_bias=True)
     with pytest.raises(SheafError, match="load the model"):
         overlap.overlap_table({"A": random_sheaf(layout, 0), "B": random_sheaf(other, 0)})
+
+
+def test_excess_is_none_at_chance_and_whole_where_one_lies_in_the_other(layout, random_sheaf):
+    a = random_sheaf(layout, 0)
+    table = overlap.overlap_table({"A": a, "more": a | random_sheaf(layout, 1)}).set_index("kind")
+    assert table["excess"].to_numpy() == pytest.approx(1)
+    assert table["excess_matched"].to_numpy() == pytest.approx(1)
+    many = [
+        overlap.overlap_table({"A": a, "B": random_sheaf(layout, seed)}) for seed in range(2, 40)
+    ]
+    assert pd.concat(many)["excess"].mean() == pytest.approx(0, abs=0.05)
+
+
+def test_pairs_of_the_paper_that_were_not_run_are_marked(gpt2_graph: Layout, random_sheaf):
+    found = {"AGA": {0: random_sheaf(gpt2_graph, 0)}, "ANA": {0: random_sheaf(gpt2_graph, 1)}}
+    rows = overlap.paper_rows(overlap.over_seeds(overlap.seed_overlap(found)))
+    assert len(rows) == 6
+    run = rows["edge overlap"] != "not run"
+    assert rows[run][["sheaf 1", "sheaf 2"]].values.tolist() == [["ANA", "AGA"]]
+    assert rows["weight ratio, matched"].notna().tolist() == run.tolist()
+
+
+def test_equal_and_different_seeds_are_told_apart(layout: Layout, random_sheaf):
+    found = {
+        name: {seed: random_sheaf(layout, 10 * i + seed) for seed in range(2)}
+        for i, name in enumerate(["AGA", "IOI"])
+    }
+    pairs = overlap.seed_overlap(found)
+    table = overlap.by_seed(pairs).set_index(["kind", "seeds"])
+    assert table["n"].tolist() == [2] * 4
+    same = [found["AGA"][s].iou(found["IOI"][s]).edges for s in range(2)]
+    assert table.loc[("edges", "same seed"), "iou"] == pytest.approx(np.mean(same))
+
+
+def test_tests_of_groups_say_what_cannot_be_tested():
+    table = pairs_table(SIX, lambda a, b: 1 + (likeness.SIMILARITY[a] == likeness.SIMILARITY[b]))
+    table = pd.concat([table, table.assign(kind="weights")])
+    groups = {"six": SIX, "one class": ["DNA", "DNA i"]}
+    tests = likeness.similarity_tests(table, groups, values=["ratio"]).set_index(["tasks", "kind"])
+    assert tests.loc[("six", "edges"), "p"] == pytest.approx(1 / 15)
+    assert tests.loc[("six", "edges"), "least_p"] == pytest.approx(1 / 15)
+    assert tests.loc["one class"]["p"].isna().all()

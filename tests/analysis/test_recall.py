@@ -56,9 +56,9 @@ def test_the_random_band_holds_what_random_masks_keep(layout: Layout, random_she
 
 def test_relations_count_once_whatever_their_seeds(layout: Layout, random_sheaf):
     sheaves = {
-        "P36": [random_sheaf(layout, 0), random_sheaf(layout, 1)],
-        "P30": [random_sheaf(layout, 2)],
-        "P103": [random_sheaf(layout, 3)],
+        "P36": {0: random_sheaf(layout, 0), 1: random_sheaf(layout, 1)},
+        "P30": {0: random_sheaf(layout, 2)},
+        "P103": {1: random_sheaf(layout, 3)},
     }
     table = recall.recall_table(sheaves)
     means = recall.over_relations(table)
@@ -75,8 +75,51 @@ def test_relations_count_once_whatever_their_seeds(layout: Layout, random_sheaf)
 
 
 def test_one_relation_has_no_interval(layout: Layout, random_sheaf):
-    means = recall.over_relations(recall.recall_table({"P36": [random_sheaf(layout, 0)]}))
+    means = recall.over_relations(recall.recall_table({"P36": {0: random_sheaf(layout, 0)}}))
     assert means["low"].isna().all()
     assert (
         means["mean"].notna().sum() == len(means) - 1
     )  # no MLP sends into the first layer's heads
+
+
+def test_depth_compares_what_is_kept_with_what_there_is(layout: Layout, random_sheaf):
+    found = {"P36": {0: random_sheaf(layout, 0), 1: random_sheaf(layout, 1)}}
+    found["P30"] = {0: random_sheaf(layout, 2)}
+    table = recall.recall_table(found)
+    depth = recall.by_depth(table).set_index(["panel", "layers"])
+    assert len(depth) == 6
+    middle = layout.n_layers / 2
+    rows = table[(table["panel"] == "edges") & (table["layer"] >= middle)]
+    sums = rows.groupby(["relation", "seed", "series"])["kept"].sum()
+    kept = sums.groupby(["series", "relation"]).mean()
+    first, second = kept["MLP to attention"], kept["attention to MLP"]
+    one = depth.loc[("edges", "upper")]
+    assert one["raw"] == pytest.approx(first.mean() / second.mean())
+    upper = range(int(np.ceil(middle)), layout.n_layers)
+    heads, kv = layout.n_heads, layout.n_kv_heads
+    into_heads = sum((heads + 2 * kv) * layer for layer in upper)
+    into_mlps = sum(heads * (layer + 1) for layer in upper)
+    assert one["available"] == pytest.approx(into_heads / into_mlps)
+    assert one["normalised"] == pytest.approx(one["raw"] / one["available"])
+    shares = first / into_heads > second / into_mlps
+    assert one["above"] == shares.sum()
+    assert one["n_relations"] == 2
+
+
+def test_no_relations_give_empty_tables():
+    table = recall.recall_table({})
+    means = recall.over_relations(table)
+    assert table.empty
+    assert means.empty
+    assert recall.by_depth(table).empty
+    assert recall.outside_band(means).empty
+
+
+def test_layers_outside_the_band_are_counted(layout: Layout, random_sheaf):
+    means = recall.over_relations(recall.recall_table({"P36": {0: random_sheaf(layout, 0)}}))
+    first = (means["layer"] == 0) & (means["series"] == "MLP")
+    high = means.assign(mean=means["mean"].where(~first, 2.0))
+    counts = recall.outside_band(high).set_index("series")
+    assert (counts[["above", "inside", "below"]].sum(axis=1) == counts["n_layers"]).all()
+    assert counts.loc["MLP", "above"] >= 1
+    assert counts.loc["MLP to attention", "n_layers"] == layout.n_layers - 1
