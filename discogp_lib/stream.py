@@ -293,6 +293,20 @@ class _Buffer:
         outputs = self.outputs[tokens, : matrix.shape[2]]
         return torch.bmm(grad, outputs.transpose(1, 2)).sum(0, keepdim=True)
 
+    def audible(self, scale: Tensor, norm: Norm, n_senders: int) -> Tensor:
+        """The norm's factors for the gradient, tamed where a receiver hears nothing.
+
+        There the factor is 1 / sqrt(eps), hundreds of times what it is as soon as one edge is
+        kept: true of an infinitely small share of an edge, but masks are zero or one. Adam
+        would remember such a gradient for a thousand steps, and the mask would stand still.
+        A silent receiver gets the factor of one that hears everybody instead.
+        """
+        silent = scale > (2 * norm.eps) ** -0.5
+        if not silent.any():
+            return scale
+        _, everybody = norm.standardise(self.outputs[:, :n_senders].sum(1))
+        return torch.where(silent, everybody.unsqueeze(1), scale)
+
     def chunks(self, n_receivers: int) -> list[slice]:
         """Runs of tokens whose mixed activations fit a core's cache."""
         n_tokens, _, d_model = self.outputs.shape
@@ -352,6 +366,8 @@ class _Read(torch.autograd.Function):
             to_folded = torch.bmm(grad.transpose(1, 2), standard.transpose(0, 1))
             to_weight = norm.unfold(to_folded.transpose(1, 2), to_bias)
         folded = norm.fold(weight, None)[0].transpose(1, 2)
+        if needs_matrix:
+            scale = buffer.audible(scale, norm, matrix.shape[2])
         # The norm's backward is linear in the gradient, so its scale goes on the smaller side.
         scaled = grad * scale.transpose(0, 1)
         to_normed = SCRATCH.lend(standard.shape, standard)

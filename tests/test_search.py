@@ -117,7 +117,7 @@ def test_gradient_of_a_step_is_that_of_the_objective(problem, kinds, fidelity):
     rest = states(
         *(values[k] - sample[k] if k in kinds else values[k] for k in ("weights", "edges"))
     )
-    expected_fidelity = fidelity_loss(fidelity, model, kept, full, batch.labels)
+    expected_fidelity = fidelity_loss(fidelity, model, kept, full, batch.labels, batch.targets)
     expected_completeness = completeness_loss(model, rest, batch.labels)
     (expected_fidelity + 0.7 * expected_completeness).backward()
     assert losses["fidelity"] == pytest.approx(expected_fidelity.item(), rel=1e-5)

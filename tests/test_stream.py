@@ -95,6 +95,34 @@ def test_both_streams_do_what_a_stream_does():
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_silent_receiver_has_the_gradient_of_one_that_hears_everybody(kind):
+    """... but for what rescaling cancels: a silent receiver's sum has no direction."""
+    start, norm, graph = torch.randn(3, D), norm_of(kind), Graph(1, 2, 2)
+    x, weight = torch.randn(2, 3, 4), torch.randn(2, 4, D)
+    w_in, upstream = torch.randn(1, D, 5), torch.randn(1, 3, 5)
+    mlp = graph.group("mlp", 0)
+    for kept in (0.0, 1.0):
+        edges = torch.full((1, graph.n_edges), kept, requires_grad=True)
+        unrolled = UnrolledStream(start, edges, graph.n_senders)
+        unrolled.write(graph.head(0, 0), x, weight, None)
+        read = unrolled.read(mlp, norm, w_in, None)
+        unrolled.write(graph.mlp(0), read, torch.eye(5, D).unsqueeze(0), None)
+        (unrolled.total(graph.group("logits", 1)) * 0).sum().backward(retain_graph=True)
+        (actual,) = torch.autograd.grad(read, edges, upstream)
+        outputs = torch.cat([start.unsqueeze(0), x @ weight])  # (sender, token, d_model)
+        heard = (outputs.sum(0) * kept).requires_grad_()
+        if kept:
+            (to_sum,) = torch.autograd.grad(norm(heard) @ w_in[0], heard, upstream[0])
+        else:
+            everybody = norm.standardise(outputs.sum(0))[1]
+            to_sum = upstream[0] @ w_in[0].T * norm.weight * everybody
+            to_sum = to_sum - to_sum.mean(-1, keepdim=True) if norm.centred else to_sum
+        expected = torch.einsum("std,td->s", outputs, to_sum)
+        into_mlp = mlp.matrix(torch.arange(graph.n_edges).unsqueeze(0).float()).flatten().long()
+        torch.testing.assert_close(actual[0, into_mlp], expected, atol=1e-4, rtol=1e-4)
+
+
 # -- memory -------------------------------------------------------------------------------------
 
 
