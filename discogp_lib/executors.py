@@ -56,7 +56,9 @@ def attempt(run: Run, device: str) -> Outcome:
     error = None
     try:
         compute(run, device=device, progress=False)
-        trace.unlink(missing_ok=True)
+        # Killed between writing its record and clearing up, a run leaves its search behind.
+        for leftover in (*run.folder.glob("search*"), trace):
+            leftover.unlink(missing_ok=True)
     except DiscoGPError as mistake:
         error = str(mistake)
     except Exception as bug:

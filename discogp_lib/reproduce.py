@@ -7,14 +7,18 @@ execution was made from the same (`stamps.py`).
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import papermill
+from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from discogp_lib.checklist import write_index
@@ -159,32 +163,58 @@ def execute(notebook: Path, target: Path, parameters: dict[str, Any]) -> None:
         raise RunError(
             f"{notebook.name} has no parameter {', '.join(unknown)}; it has {', '.join(declared)}."
         )
-    for left_by_a_killed_process in target.parent.glob(".*.part"):
-        left_by_a_killed_process.unlink()
-    with atomic_path(target) as temporary:
-        try:
-            papermill.execute_notebook(
+    try:
+        with _kernel_messages() as messages:
+            executed = papermill.execute_notebook(
                 notebook,
-                temporary,
+                None,
                 parameters=parameters,
                 cwd=str(NOTEBOOKS),
                 progress_bar=False,
                 kernel_name="python3",
             )
-        except PapermillExecutionError as error:
-            first = error.source.strip().splitlines()[0] if error.source.strip() else ""
-            raise RunError(
-                f"{notebook.name} failed in cell In [{error.exec_count}] ({first}): "
-                f"{error.ename}: {error.evalue}".rstrip(": ")
-            ) from None
-        _strip_machine(temporary)
+    except PapermillExecutionError as error:
+        first = error.source.strip().splitlines()[0] if error.source.strip() else ""
+        raise RunError(
+            f"{notebook.name} failed in cell In [{error.exec_count}] ({first}): "
+            f"{error.ename}: {error.evalue}".rstrip(": ")
+        ) from None
+    except DeadKernelError:
+        last = "".join(messages[-1:])
+        raise RunError(
+            f"The kernel of {notebook.name} died, often for want of memory. {last}".strip()
+        ) from None
+    _strip_machine(executed)
+    for left_by_a_killed_process in target.parent.glob(".*.part"):
+        left_by_a_killed_process.unlink()
+    with atomic_path(target) as temporary:
+        temporary.write_text(nbformat.writes(executed) + "\n", encoding="utf-8")
 
 
-def _strip_machine(path: Path) -> None:
+@contextmanager
+def _kernel_messages() -> Iterator[list[str]]:
+    """Keep what kernels say about themselves off the screen; afterwards it is in the list.
+
+    What cells write comes through the notebook; this is the kernel's own standard error, with the
+    trace it leaves when it is stopped.
+    """
+    lines: list[str] = []
+    sys.stderr.flush()
+    screen = os.dup(2)
+    with tempfile.TemporaryFile(mode="w+") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(screen, 2)
+            os.close(screen)
+            file.seek(0)
+            lines += file.read().splitlines()
+
+
+def _strip_machine(notebook: nbformat.NotebookNode) -> None:
     """Leave out of an executed notebook what only this machine and moment explain."""
-    notebook = nbformat.read(path, as_version=4)
     notebook.metadata.pop("papermill", None)
     for cell in notebook.cells:
         for key in ("papermill", "execution"):
             cell.metadata.pop(key, None)
-    nbformat.write(notebook, path)
