@@ -137,9 +137,11 @@ class MeasuredEvidence(Evidence):
 
     @cached_property
     def chance(self) -> dict[str, float]:
-        """One half for pairs; for relations one in the number of answers, from the audit table."""
-        audit = self.table("audit")
-        known = {} if audit is None else dict(zip(audit["task"], audit["chance"], strict=True))
+        """One half for pairs; for relations one in the number of answers (notebook 01)."""
+        relations = self.table("pararel_relations")
+        if relations is None:
+            return dict.fromkeys(PAIRS, 0.5)
+        known = dict(zip(relations["relation"], 1 / relations["answers"], strict=True))
         return known | dict.fromkeys(PAIRS, 0.5)
 
     def table(self, name: str) -> pd.DataFrame | None:

@@ -116,12 +116,13 @@ def ahead(
         return not_run(f"runs of discogp, {', '.join(rivals)} on the same task and seed")
     by_task = per_task(lead.by).round(9)
     digits = ".3f" if column == "kl" else ".1%"
+    what = "mean saving" if column.endswith("density") else "mean lead"
     measured = (
-        f"ahead or level on {int((by_task >= 0).sum())} of {len(by_task)} tasks; mean lead "
+        f"ahead or level on {int((by_task >= 0).sum())} of {len(by_task)} tasks; {what} "
         f"{by_task.mean():+{digits}}, smallest {by_task.min():+{digits}} ({by_task.idxmin()})"
     )
     verdict = decide(by_task.min() >= 0, by_task.min() >= -tolerance)
-    return Judgement(verdict, measured, lead.found.told, "mean lead", *interval(per_seed(lead.by)))
+    return Judgement(verdict, measured, lead.found.told, what, *interval(per_seed(lead.by)))
 
 
 def near_chance(

@@ -58,14 +58,14 @@ def numbers() -> pd.DataFrame:
 
     Columns: `table` (its LaTeX label, or "text"), `task`, `row` (a method; what a sheaf is
     joined or compared with; or the place in the text), `column`, `printed`, `value`, `unit`,
-    `bold`, `note`, `inconsistent` (why the cell cannot be right, else empty).
+    `bold`, `note`, `inconsistent` (why the value cannot be right, else empty).
     """
     table = _read("numbers.csv").rename(columns={"value": "printed"})
     table.insert(5, "value", table["printed"].astype(float))
     table["bold"] = table["bold"] == "yes"
     found = inconsistencies()
     reasons = [""] * len(table)
-    for _, cell in found[found["table"] != ""].iterrows():
+    for _, cell in found[found["concerns"] == "value"].iterrows():
         concerned = pd.Series(True, index=table.index)
         for name in ("table", "task", "row", "column"):
             concerned &= table[name].isin(cell[name].split("|"))
@@ -79,7 +79,8 @@ def inconsistencies() -> pd.DataFrame:
     """Where the paper contradicts itself, its data or its code.
 
     Columns: `id`, `where`, `table`, `task`, `row`, `column` (the cells, several with "|" between
-    them; empty where no cell is wrong), `reason`, `shown_by` (arithmetic on the paper's numbers,
+    them; empty where no cell is wrong), `concerns` (the value of the cell or only that it is
+    printed bold), `reason`, `shown_by` (arithmetic on the paper's numbers,
     its data, its code, or its text).
     """
     return _read("inconsistencies.csv")

@@ -76,15 +76,10 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def readme_table(profiles: Sequence[str] = ("mini", "smollm2")) -> str:
-    """The headline claims in Markdown: what was measured and the verdict, profile by profile."""
-    table = pd.DataFrame(
-        [{"claim": claim.claim, "where": claim.section} for claim in claims() if claim.headline]
-    )
+    """The headline claims in Markdown: the verdict of each profile."""
+    headlines = [claim for claim in claims() if claim.headline]
+    table = pd.DataFrame({"claim": [claim.claim for claim in headlines]})
     for profile in profiles:
-        found = claims_table(MeasuredEvidence(profile)).set_index("claim").loc[table["claim"]]
-        cells = [
-            f"**{verdict}**: {measured}" if measured else verdict
-            for verdict, measured in zip(found["verdict"], found["measured"], strict=True)
-        ]
-        table[f"`{profile}`"] = cells
+        evidence = MeasuredEvidence(profile)
+        table[f"`{profile}`"] = [judge(claim, evidence).verdict.value for claim in headlines]
     return to_markdown(table)
