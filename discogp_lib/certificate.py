@@ -193,7 +193,7 @@ def full_multiply_adds(layout: Layout, lengths: Int[Tensor, " prompt"]) -> float
     per_head = 2 * layout.d_model * layout.d_head
     attention = per_head * (layout.n_heads + layout.n_kv_heads)
     mlp = (3 if layout.architecture == "llama" else 2) * layout.d_model * layout.d_mlp
-    mixing = 2 * layout.n_heads * layout.d_head * float((lengths**2).sum() / lengths.sum())
+    mixing = 2 * layout.n_heads * layout.d_head * int((lengths**2).sum()) / int(lengths.sum())
     return layout.n_layers * (attention + mlp + mixing)
 
 

@@ -23,9 +23,11 @@ import torch
 from jaxtyping import Float
 from safetensors.torch import save
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from discogp_lib.checkpoints import load_checkpoint
 from discogp_lib.errors import SheafError
+from discogp_lib.hf_directory import quiet_transformers
 from discogp_lib.layout import Block, Layout
 from discogp_lib.model import ACTIVATIONS, MaskedTransformer
 from discogp_lib.paths import atomic_path
@@ -317,8 +319,9 @@ def export_checkpoint(sheaf: Sheaf, directory: str | Path, model: MaskedTransfor
     directory.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
     try:
-        checkpoint.model.save_pretrained(temporary)
-        checkpoint.tokenizer.save_pretrained(temporary)
+        with quiet_transformers():
+            checkpoint.model.save_pretrained(temporary)
+            checkpoint.tokenizer.save_pretrained(temporary)
         os.chmod(temporary, 0o755)
         os.rename(temporary, directory)
     finally:
@@ -329,9 +332,8 @@ def export_checkpoint(sheaf: Sheaf, directory: str | Path, model: MaskedTransfor
 @torch.no_grad()
 def transformers_logits(directory: str | Path, split: Split) -> Float[Tensor, "prompt vocab"]:
     """Logits after each prompt by transformers alone, with nothing of this library's engine."""
-    from transformers import AutoModelForCausalLM
-
-    hf = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    with quiet_transformers():
+        hf = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
     found = []
     for batch in split.batches(32):
         logits = hf(batch.tokens).logits

@@ -69,7 +69,7 @@ def faithfulness_curve(
 
 def faithfulness_of(
     model: MaskedTransformer, split: Split, sheaf: Sheaf, *, reference: Reference | None = None
-) -> dict[str, float]:
+) -> dict[str, float | int]:
     """The one point of a sheaf, at its own size, its weights masked too."""
     row = _Scale(model, split, reference).row(sheaf)
     return {"share": sheaf.edge_density, **row}
@@ -101,7 +101,7 @@ class _Scale:
                 "labels apart equally well; choose prompts that the model can answer."
             )
 
-    def row(self, sheaf: Sheaf) -> dict[str, float]:
+    def row(self, sheaf: Sheaf) -> dict[str, float | int]:
         """What is to be said of one sheaf."""
         labels = self._labels(sheaf)
         metric = label_difference(labels, self.split)
