@@ -31,6 +31,9 @@ from discogp_lib.tasks.base import Split, Task
 
 BATCH = 16
 
+KINDS = {"blimp": "Agreement", "ioi": "IOI", "pararel": "PARAREL"}
+"""The rows of the paper's table, by how a task's name begins."""
+
 
 def similarity_table(
     model: MaskedTransformer, tasks: Sequence[Task], *, prompts: int = 100, seed: int = 0
@@ -59,6 +62,17 @@ def similarity_table(
                     }
                 )
     return pd.DataFrame(rows)
+
+
+def by_kind(table: pd.DataFrame) -> pd.DataFrame:
+    """The paper's table from that of the tasks: agreement, IOI and facts, each a mean over its
+    tasks; a line per kind and choice of tokens, a column per ablation."""
+    kinds = table["task"].str.partition("/")[0].map(KINDS).fillna(table["task"])
+    named = table.assign(task=pd.Categorical(kinds, list(dict.fromkeys(kinds)), ordered=True))
+    groups = named.groupby(["tokens", "task", "ablation"], observed=True)
+    wide = groups["cosine"].mean().unstack()[["mean", "interchange", "random"]]
+    counts = groups["cosine"].count().unstack()["mean"]
+    return wide.assign(tasks=counts).rename_axis(columns=None).reset_index()
 
 
 def similarity(

@@ -1,5 +1,6 @@
 """Writing a table once for machines, once for readers and once for the paper."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     MISSING: "--",
+    "±": r"$\pm$",
 }
 
 
@@ -25,18 +27,22 @@ def write_table(
     *,
     caption: str,
     decimals: int = 3,
+    readers: pd.DataFrame | None = None,
+    bold: pd.DataFrame | None = None,
     results: Path = RESULTS,
 ) -> Path:
     """Write `name`.csv, .md and .tex into the profile's tables; returns the path of the CSV.
 
     The columns are written as they are and the index is not: reset it first if it says something.
-    The CSV keeps six digits, the other two round to `decimals`.
+    The CSV keeps six digits, the other two round to `decimals`. `readers` is what the other two
+    show where that is not the table itself; `bold` says which of their cells stand out.
     """
     folder = results / profile / "tables"
+    shown = table if readers is None else readers
     texts = {
         "csv": table.to_csv(index=False, float_format="%.6g", lineterminator="\n"),
-        "md": to_markdown(table, caption=caption, decimals=decimals),
-        "tex": to_latex(table, caption=caption, label=name, decimals=decimals),
+        "md": to_markdown(shown, caption=caption, decimals=decimals, bold=bold),
+        "tex": to_latex(shown, caption=caption, label=name, decimals=decimals, bold=bold),
     }
     for suffix, text in texts.items():
         with atomic_path(folder / f"{name}.{suffix}") as temporary:
@@ -44,19 +50,27 @@ def write_table(
     return folder / f"{name}.csv"
 
 
-def to_markdown(table: pd.DataFrame, *, caption: str = "", decimals: int = 3) -> str:
+def to_markdown(
+    table: pd.DataFrame, *, caption: str = "", decimals: int = 3, bold: pd.DataFrame | None = None
+) -> str:
     """The table in GitHub's Markdown, its caption below; numbers are aligned to the right."""
-    lines = [list(map(str, table.columns)), *_cells(table, decimals)]
-    escaped = [[cell.replace("|", r"\|").replace("\n", " ") for cell in line] for line in lines]
+    header, *lines = _lines(table, decimals, _escape_markdown, "**{}**", bold)
     rule = ["---:" if numeric else "---" for numeric in _numeric(table)]
-    text = "".join(f"| {' | '.join(line)} |\n" for line in [escaped[0], rule, *escaped[1:]])
+    text = "".join(f"| {' | '.join(line)} |\n" for line in [header, rule, *lines])
     return f"{text}\n{caption}\n" if caption else text
 
 
-def to_latex(table: pd.DataFrame, *, caption: str, label: str, decimals: int = 3) -> str:
+def to_latex(
+    table: pd.DataFrame,
+    *,
+    caption: str,
+    label: str,
+    decimals: int = 3,
+    bold: pd.DataFrame | None = None,
+) -> str:
     """The table as a LaTeX float with booktabs rules."""
-    lines = [list(map(str, table.columns)), *_cells(table, decimals)]
-    rows = [" & ".join(map(_escape_latex, line)) + r" \\" for line in lines]
+    lines = _lines(table, decimals, _escape_latex, r"\textbf{{{}}}", bold)
+    rows = [" & ".join(line) + r" \\" for line in lines]
     columns = "".join("r" if numeric else "l" for numeric in _numeric(table))
     return "\n".join(
         [
@@ -77,8 +91,22 @@ def to_latex(table: pd.DataFrame, *, caption: str, label: str, decimals: int = 3
     )
 
 
-def _cells(table: pd.DataFrame, decimals: int) -> list[list[str]]:
-    return [[_cell(value, decimals) for value in row] for row in table.itertuples(index=False)]
+def _lines(
+    table: pd.DataFrame,
+    decimals: int,
+    escape: Callable[[str], str],
+    strong: str,
+    bold: pd.DataFrame | None,
+) -> list[list[str]]:
+    """The header and the rows as text, marked up."""
+    lines = [[escape(str(name)) for name in table.columns]]
+    for i, row in enumerate(table.itertuples(index=False)):
+        cells = [escape(_cell(value, decimals)) for value in row]
+        if bold is not None:
+            marks = bold[list(table.columns)].iloc[i]
+            cells = [strong.format(c) if m else c for c, m in zip(cells, marks, strict=True)]
+        lines.append(cells)
+    return lines
 
 
 def _cell(value: object, decimals: int) -> str:
@@ -90,6 +118,10 @@ def _cell(value: object, decimals: int) -> str:
 
 def _numeric(table: pd.DataFrame) -> list[bool]:
     return [pd.api.types.is_numeric_dtype(table[column]) for column in table.columns]
+
+
+def _escape_markdown(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ")
 
 
 def _escape_latex(text: str) -> str:

@@ -1,10 +1,11 @@
 """The cosine table against its definition, edge by edge."""
 
+import pandas as pd
 import pytest
 import torch
 
 from discogp_lib.ablation import random_reference, reference_for
-from discogp_lib.similarity import out_degrees, similarity, similarity_table
+from discogp_lib.similarity import by_kind, out_degrees, similarity, similarity_table
 from tests.reference import make_split, make_task, masked, random_gpt2, random_tokens, slow_outputs
 
 LENGTHS = torch.tensor([4, 2, 3])
@@ -63,3 +64,16 @@ def test_the_table_has_a_row_for_each_task_ablation_and_choice_of_tokens(hf, tas
     assert len(table) == 6
     assert set(table.ablation) == {"mean", "interchange", "random"}
     assert table.cosine.between(-1, 1).all()
+
+
+def test_kinds_are_means_over_their_tasks():
+    tasks = ("blimp/a", "blimp/b", "ioi", "my own")
+    rows = [
+        {"task": task, "ablation": ablation, "tokens": "all", "cosine": 0.1 * i + j}
+        for i, task in enumerate(tasks)
+        for j, ablation in enumerate(("mean", "interchange", "random"))
+    ]
+    table = by_kind(pd.DataFrame(rows)).set_index("task")
+    assert table.index.tolist() == ["Agreement", "IOI", "my own"]
+    assert table.loc["Agreement", ["mean", "interchange"]].tolist() == pytest.approx([0.05, 1.05])
+    assert table.tasks.tolist() == [2, 1, 1]

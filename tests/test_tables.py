@@ -37,6 +37,21 @@ def test_latex_by_hand():
     assert lines[-3:-1] == [r"\caption{50 \% \& more}", r"\label{tab:audit}"]
 
 
+def test_bold_cells_and_another_table_for_readers(tmp_path):
+    readers = pd.DataFrame({"task": ["AGA", "ANA"], "acc": ["98.5 ± 0.3", "50.0"]})
+    bold = pd.DataFrame({"acc": [True, False], "task": [False, False]})
+    path = tables.write_table(
+        TABLE, "smoke", "main", caption="", readers=readers, bold=bold, results=tmp_path
+    )
+    assert pd.read_csv(path).columns.tolist() == TABLE.columns.tolist()
+    assert path.with_suffix(".md").read_text().splitlines()[2:] == [
+        "| AGA | **98.5 ± 0.3** |",
+        "| ANA | 50.0 |",
+    ]
+    latex = path.with_suffix(".tex").read_text().splitlines()
+    assert latex[6:8] == [r"AGA & \textbf{98.5 $\pm$ 0.3} \\", r"ANA & 50.0 \\"]
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tables.write_table(TABLE, "smoke", "audit", caption="", results=tmp_path)
     before = path.read_bytes()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from discogp_lib.config import SearchConfig
+from discogp_lib.config import Ablation, SearchConfig
 from discogp_lib.errors import ConfigError
 from discogp_lib.methods import METHODS
 from discogp_lib.methods.acdc import AcdcConfig
@@ -45,15 +45,32 @@ PUSHES = (0.25, 0.5, 2.0, 4.0)
 """Factors on both pushes, variants too: `discogp@push2.0` shows what a larger lambda does."""
 
 
+EDGE_METHODS = ("acdc", "eap", "eap_ig")
+EDGE_VARIANTS: dict[str, Ablation] = {"mean": "mean", "interchange": "interchange"}
+"""Variants of the greedy edge methods: `acdc@mean` judges and is judged under mean ablation."""
+
+
 def base_method(method: str) -> str:
     """The method behind a variant."""
     name, _, variant = method.partition("@")
-    if name not in METHODS or (variant and _changes(variant, SearchConfig()) is None):
+    known = name in METHODS
+    if variant and name in GRADIENT_METHODS:
+        known = _changes(variant, SearchConfig()) is not None
+    elif variant:
+        known = name in EDGE_METHODS and variant in EDGE_VARIANTS
+    if not known:
         raise ConfigError(
-            f"There is no method {method!r}; the methods are {', '.join(METHODS)}, and variants "
-            f"of the gradient methods, discogp@NAME with NAME one of {', '.join(variant_names())}."
+            f"There is no method {method!r}; the methods are {', '.join(METHODS)}, variants "
+            f"of the gradient methods, discogp@NAME with NAME one of {', '.join(variant_names())}, "
+            f"and of {', '.join(EDGE_METHODS)}, with NAME one of {', '.join(EDGE_VARIANTS)}."
         )
     return name
+
+
+def edge_ablation(method: str) -> Ablation:
+    """What cut edges carry in a method or variant that chooses edges."""
+    base_method(method)
+    return EDGE_VARIANTS.get(method.partition("@")[2], "zero")
 
 
 def variant_names() -> tuple[str, ...]:
@@ -95,7 +112,8 @@ def settings_for(method: str, search: SearchConfig, budget: Sheaf | None) -> Any
         return replace(search, **(changes or {}))
     if budget is None:
         raise ConfigError(f"The method {method!r} needs a sheaf whose size it is to match.")
-    return BUDGETED[name](budget)
+    config = BUDGETED[name](budget)
+    return replace(config, ablation=EDGE_VARIANTS[variant]) if variant else config
 
 
 BUDGETED: dict[str, Callable[[Sheaf], Any]] = {

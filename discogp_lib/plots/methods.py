@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -34,6 +35,12 @@ LEVELS: dict[str, dict[str, Any]] = {
     "full": {"color": "black", "linewidth": 1.0},
 }
 """How the levels that every method is held against are drawn."""
+CONTROL_LOOKS = {
+    "random_matched": ("#8C8C8C", "h", "random, matched"),
+    "discogp@shuffled": ("#0072B2", "X", "DiscoGP, shuffled labels"),
+    "discogp@untrained": ("#0072B2", "P", "DiscoGP, untrained model"),
+}
+"""Controls that are kin to a method: its colour, a hollow marker, a name."""
 BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
 
 
@@ -86,72 +93,134 @@ def caption_learning(curve: pd.DataFrame) -> str:
     )
 
 
+Level = float | Mapping[str, float] | None
+"""One value for all panels, or one for each."""
+
+
 def pareto(
     points: pd.DataFrame,
     *,
-    x: str = "edge_density",
-    y: str = "accuracy",
-    chance: float | None = None,
+    x: str | Sequence[str] = "edge_density",
+    y: str | Sequence[str] = "accuracy",
+    chance: Level = None,
+    mark: Level = None,
     paper: pd.DataFrame | None = None,
 ) -> Figure:
-    """Accuracy or KL against density, a line per method; the paper's points are hollow.
+    """Accuracy or KL against density; the paper's points are hollow.
 
-    Columns: `method`, and those named by `x` and `y`; `paper` has the same.
+    Columns: `method`, and those named by `x` and `y`; `paper` has the same. With a column `task`
+    every task is a small point and their mean a large one, else a method is a line. With a column
+    `panel` there is a panel for each of its values, and one for each of several `x` or `y`.
+    mark: an edge density to mark, DiscoGP's own.
     """
+    xs, ys = (_listed(name) for name in (x, y))
+    panels = in_order(points["panel"]) if "panel" in points else [""]
+    grid = [[(p, xs[0], v) for p in panels] for v in ys]
+    if len(xs) > 1:
+        grid = [[(p, name, ys[0]) for name in xs] for p in panels]
+    n_rows, n_columns = len(grid), len(grid[0])
+    width = COLUMN if n_columns == 1 else min(PAGE, 0.5 + 2.5 * n_columns)
+    height = 0.75 + (1.85 if n_columns == 1 else 1.6) * n_rows
     with house_style():
-        figure, axes = plt.subplots(figsize=(COLUMN, 2.6))
-        for method in in_order(points["method"]):
-            rows = points[points["method"] == method].sort_values(x)
-            look = _look(method)
-            line = "-" if len(rows) > 1 else "none"
-            axes.plot(100 * rows[x], rows[y], linestyle=line, alpha=0.9, **look)
-        if paper is not None:
-            for row in paper.to_dict("records"):
-                look = _look(str(row["method"])) | {"markerfacecolor": "white", "markersize": 6}
-                axes.plot(100 * row[x], row[y], linestyle="none", zorder=4, **look)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set(xlabel=DENSITY_LABELS[x], ylabel=VALUE_LABELS[y])
-        if y == "accuracy":
-            lowest = float(min(points[y].min(), chance if chance is not None else 0.0))
-            axes.set_ylim(max(lowest - 0.04, -0.03), 1.03)
-        else:
-            axes.set_ylim(bottom=0)
+        figure, axes = plt.subplots(n_rows, n_columns, figsize=(width, height), squeeze=False)
+        for i, line in enumerate(grid):
+            for j, (panel, column, value) in enumerate(line):
+                rows = points[points["panel"] == panel] if panel else points
+                hollow = paper
+                if paper is not None and panel and "panel" in paper:
+                    hollow = paper[paper["panel"] == panel]
+                place = axes[i, j]
+                _tradeoff(place, rows, column, value, hollow, _level(chance, panel))
+                if column == "edge_density" and (own := _level(mark, panel)) is not None:
+                    place.axvline(100 * own, color="0.85", linewidth=3, zorder=0)
+                if j == 0:
+                    place.set_ylabel(VALUE_LABELS[value])
+                if i == n_rows - 1 or len(xs) > 1:
+                    place.set_xlabel(DENSITY_LABELS[column])
+                if panel and (i == 0 or len(xs) > 1):
+                    place.set_title(panel, loc="left")
+        if axes.size > 1:
+            label_panels(axes.flat)
         shown = [*points["method"], *([] if paper is None else paper["method"])]
-        handles = [Line2D([], [], label=method_name(m), **_look(m)) for m in in_order(shown)]
-        if chance is not None:
-            axes.axhline(chance, **CHANCE)
+        handles = [Line2D([], [], label=_name(m), **_look(m)) for m in in_order(shown)]
+        if chance is not None and "accuracy" in ys:
             handles.append(Line2D([], [], label="chance", **CHANCE))
+        if mark is not None:
+            handles.append(Line2D([], [], label="DiscoGP's run", color="0.85", linewidth=3))
         if paper is not None:
-            hollow: dict[str, Any] = {
-                "marker": "o",
-                "color": "0.3",
-                "markerfacecolor": "white",
-                "markersize": 6,
-            }
-            handles.append(Line2D([], [], label="paper", linestyle="none", **hollow))
-        figure.legend(handles=handles, loc="outside upper center", ncols=3, columnspacing=1)
+            look = {"color": "0.3", "markerfacecolor": "white", "markersize": 6}
+            handles.append(
+                Line2D([], [], label="paper", linestyle="none", marker="o", **look)  # type: ignore[arg-type]
+            )
+        ncols = 3 if width == COLUMN else 5
+        figure.legend(handles=handles, loc="outside upper center", ncols=ncols, columnspacing=1)
         plt.close(figure)
     return figure
+
+
+def _tradeoff(
+    axes: Axes,
+    points: pd.DataFrame,
+    x: str,
+    y: str,
+    paper: pd.DataFrame | None,
+    chance: float | None,
+) -> None:
+    """One panel of `pareto`."""
+    for method in in_order(points["method"]):
+        rows = points[points["method"] == method].sort_values(x)
+        look = _look(method)
+        if "task" in rows:
+            small = look | {"markersize": 3, "markeredgewidth": 0, "alpha": 0.45}
+            axes.plot(100 * rows[x], rows[y], linestyle="none", **small)
+            large = look | {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.6}
+            mean = np.exp(np.log(rows[x]).mean())
+            axes.plot(100 * mean, rows[y].mean(), linestyle="none", zorder=5, **large)
+        else:
+            line = "-" if len(rows) > 1 else "none"
+            axes.plot(100 * rows[x], rows[y], linestyle=line, alpha=0.9, **look)
+    for row in [] if paper is None else paper.to_dict("records"):
+        look = _look(str(row["method"])) | {"markerfacecolor": "white", "markersize": 6}
+        axes.plot(100 * row[x], row[y], linestyle="none", zorder=4, **look)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    if y == "accuracy":
+        lowest = float(min(points[y].min(), chance if chance is not None else 0.0))
+        axes.set_ylim(max(lowest - 0.04, -0.03), 1.03)
+        if chance is not None:
+            axes.axhline(chance, **CHANCE)
+    else:
+        axes.set_ylim(bottom=0)
+
+
+def _listed(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _level(level: Level, panel: str) -> float | None:
+    return level.get(panel) if isinstance(level, Mapping) else level
 
 
 def caption_pareto(
     points: pd.DataFrame, *, x: str = "edge_density", y: str = "accuracy", paper: bool = False
 ) -> str:
-    """The best point of each method in words."""
-    best = []
+    """The best point of each method in words, or the mean over tasks; panels together."""
+    told = []
     for method in in_order(points["method"]):
         rows = points[points["method"] == method].sort_values(
             [y, x], ascending=[y != "accuracy", True]
         )
-        value = rows[y].iloc[0]
+        value, size = rows[y].iloc[0], rows[x].iloc[0]
+        if "task" in points:
+            value, size = rows[y].mean(), np.exp(np.log(rows[x]).mean())
         shown = f"{value:.1%}" if y == "accuracy" else f"{value:.3f}"
-        best.append(f"{method_name(method)} {shown} at {rows[x].iloc[0]:.2%}")
+        told.append(f"{_name(method)} {shown} at {size:.2%}")
+    what = "Means over tasks (densities: geometric)" if "task" in points else "Best"
     hollow = " Hollow: the paper's numbers." if paper else ""
     return (
         f"{VALUE_LABELS[y][0].upper()}{VALUE_LABELS[y][1:]} against the share of "
-        f"{'edges' if x == 'edge_density' else 'weights'} kept. Best: {'; '.join(best)}.{hollow}"
+        f"{'edges' if x == 'edge_density' else 'weights'} kept. {what}: {'; '.join(told)}.{hollow}"
     )
 
 
@@ -179,7 +248,7 @@ def method_intervals(
             axes.set_ylim(lines - 0.5, -0.5)
             axes.set_xlim(0, highest)
             axes.set_xlabel(label or VALUE_LABELS.get(value, value))
-        handles = [Line2D([], [], label=method_name(m), **_look(m)) for m in methods]
+        handles = [Line2D([], [], label=_name(m), **_look(m)) for m in methods]
         names = {"chance": "chance", "full": "full model"}
         handles += [
             Line2D([], [], label=names[level], **look)
@@ -197,7 +266,7 @@ def _intervals(axes: Axes, table: pd.DataFrame, tasks: list[str], methods: list[
     for number, method in enumerate(methods):
         rows = table[table["method"] == method]
         y = rows["task"].map(tasks.index).to_numpy(float) - 0.4 + (number + 0.5) * step
-        axes.hlines(y, rows["low"], rows["high"], color=METHOD_COLOURS.get(method, "0.3"))
+        axes.hlines(y, rows["low"], rows["high"], color=_look(method)["color"])
         axes.plot(rows["mean"], y, **(_look(method) | {"linestyle": "none", "markersize": 3.2}))
     places = np.arange(len(tasks))
     for level, look in LEVELS.items():
@@ -213,7 +282,7 @@ def _intervals(axes: Axes, table: pd.DataFrame, tasks: list[str], methods: list[
 def caption_intervals(table: pd.DataFrame, *, label: str = "accuracy", runs: int) -> str:
     """Means over tasks, method by method."""
     means = table.groupby("method", sort=False)["mean"].mean()
-    parts = "; ".join(f"{method_name(str(m))} {value:.3f}" for m, value in means.items())
+    parts = "; ".join(f"{_name(str(m))} {value:.3f}" for m, value in means.items())
     return (
         f"Mean {label} of each method on each task with 95 % intervals over {runs} "
         f"{'seed' if runs == 1 else 'seeds'}. Means over tasks: {parts}."
@@ -283,7 +352,15 @@ def _points_and_mean(
 
 
 def _look(method: str) -> dict[str, Any]:
+    """Colour and marker: a variant has its method's colour and is hollow."""
+    if method in CONTROL_LOOKS:
+        colour, marker, _ = CONTROL_LOOKS[method]
+        return {"color": colour, "marker": marker, "markerfacecolor": "white"}
     return {
         "color": METHOD_COLOURS.get(method, "0.3"),
         "marker": METHOD_MARKERS.get(method, "o"),
     }
+
+
+def _name(method: str) -> str:
+    return CONTROL_LOOKS[method][2] if method in CONTROL_LOOKS else method_name(method)

@@ -1,0 +1,32 @@
+"""Variants of the greedy methods: another ablation, the same budget."""
+
+import pytest
+
+from discogp_lib.config import SearchConfig
+from discogp_lib.errors import ConfigError
+from discogp_lib.methods.settings import base_method, edge_ablation, needs_budget, settings_for
+from discogp_lib.sheaf import Sheaf
+from tests.reference import masked, planted_gpt2
+
+
+@pytest.mark.parametrize("name", ["acdc", "eap", "eap_ig"])
+@pytest.mark.parametrize("ablation", ["mean", "interchange"])
+def test_a_greedy_variant_changes_the_ablation_alone(name, ablation):
+    budget = Sheaf.full(masked(planted_gpt2()))
+    variant = f"{name}@{ablation}"
+    assert base_method(variant) == name
+    assert needs_budget(variant)
+    plain, changed = (settings_for(m, SearchConfig(), budget).as_dict() for m in (name, variant))
+    assert changed == {**plain, "ablation": ablation}
+    assert (edge_ablation(name), edge_ablation(variant)) == ("zero", ablation)
+
+
+@pytest.mark.parametrize("method", ["acdc@sequential", "random@mean", "discogp@interchange", "x"])
+def test_variants_that_make_no_sense_are_refused(method):
+    with pytest.raises(ConfigError, match=f"no method '{method}'"):
+        base_method(method)
+
+
+def test_discogp_still_needs_no_budget():
+    assert not needs_budget("discogp@mean")
+    assert settings_for("discogp@mean", SearchConfig(), None).ablation == "mean"
