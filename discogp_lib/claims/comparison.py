@@ -147,8 +147,8 @@ def _from_data(evidence: MeasuredEvidence, cell: Any) -> Found | None:
     table = evidence.table("pararel_relations")
     if table is None:
         return None
-    found = table.set_index("relation")["queries"].astype(float)
-    return Found(found[[cell.task]].reset_index(drop=True), "queries")
+    found = table["queries"][table["relation"] == cell.task].astype(float)
+    return Found(found, "queries") if len(found) else None
 
 
 LOOKUPS: dict[str, Callable[[MeasuredEvidence, Any], Found | None]] = {

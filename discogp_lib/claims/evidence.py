@@ -48,7 +48,8 @@ class Evidence:
 
     @property
     def compositions(self) -> pd.DataFrame | None:
-        """`task`, `joined`, `seed` and the accuracies `composed`, `original` (both in [0, 1])."""
+        """Unions of two: `task`, `joined`, `seed` and the accuracies `composed`, `original`, and
+        with random masks `random`, `matched` (in [0, 1])."""
         return None
 
     @property
@@ -167,6 +168,21 @@ class MeasuredEvidence(Evidence):
         """Pairs of tasks and seeds."""
         table = seed_overlap(self.sheaves(BLIMP))
         return None if table.empty else table
+
+    @cached_property
+    def compositions(self) -> pd.DataFrame | None:
+        """Unions of two sheaves and their controls, from the table of notebook 04."""
+        table = self.table("composition_by_seed")
+        return None if table is None else table[table["size"] == 2]
+
+    @cached_property
+    def cosines(self) -> pd.DataFrame | None:
+        """Means over all tokens of the prompts, from the table of notebook 07."""
+        table = self.table("similarity")
+        if table is None:
+            return None
+        columns = ["mean", "interchange", "random"]
+        return table[table["tokens"] == "all"].set_index("task")[columns]
 
     @cached_property
     def recall(self) -> pd.DataFrame | None:
