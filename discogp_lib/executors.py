@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -182,10 +183,12 @@ class Workers:
 
     def __exit__(self, *_: object) -> None:
         for worker in self._workers:
-            worker.process.terminate()
-        for worker in self._workers:
-            worker.process.join()
+            if worker.run is not None:
+                worker.process.terminate()
             worker.pipe.close()
+        for worker in self._workers:
+            worker.process.join(timeout=10)
+            worker.process.kill()
         self._workers.clear()
 
 
@@ -217,6 +220,7 @@ def _cause_of_death(exit_code: int | None) -> str:
 def _work(pipe: Connection, device: str) -> None:
     """What a worker process does: runs, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leave nothing half written behind
     threading.Thread(target=_die_with_parent, daemon=True).start()
     os.environ["OMP_NUM_THREADS"] = "1"  # side by side they share the cores, not fight for them
     torch.set_num_threads(1)
