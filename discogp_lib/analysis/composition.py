@@ -34,8 +34,15 @@ from discogp_lib.tasks.base import Split, identity
 CONTROLS = {"random": uniform, "matched": by_part}
 """Kinds of random masks that a sheaf is joined with for comparison."""
 
+COMPARISONS = {
+    "change": "joined minus alone",
+    "over_random": "joined minus random",
+    "over_matched": "joined minus matched random",
+}
+"""What a union is compared with."""
+
 COLUMNS = ["seed", "task", "joined", "size", "kind", "draw"]
-COLUMNS += ["accuracy", "low", "high", "n", "edges", "weights"]
+COLUMNS += ["accuracy", "low", "high", "n", "edges", "weights", "live_edges", "live_weights"]
 
 
 def composition_table(
@@ -55,14 +62,16 @@ def composition_table(
         on the test prompts of its seed, because another seed may have trained on them.
     sizes: how many sheaves are joined: 2 for the paper's table, `len(sheaves)` for all of them;
         sizes that a seed has not enough tasks for are left out.
-    unions: at most so many unions for each task and size, drawn at random; all by default.
+    unions: at most so many unions of three and more sheaves for each task and size, drawn at
+        random; all by default. All pairs are always joined.
     draws: random masks per control.
     memory: file in which evaluations are kept.
 
     Columns: `seed`, `task` (whose prompts and whose sheaf), `joined` (the other tasks, with " + "
     between them; empty for the sheaf alone), `size`, `kind` (full model, original, composed,
     random, matched), `draw`, `accuracy`, `low`, `high` (95 %, Wilson), `n`, `edges`, `weights`
-    (how many the evaluated sheaf keeps).
+    (how many the evaluated sheaf keeps), `live_edges`, `live_weights` (how many of them can change
+    the logits, see `posthoc`).
     """
     _check(sheaves, splits, sizes)
     known, rows = Memory(memory), []
@@ -120,7 +129,8 @@ def _trials(
     rng = np.random.default_rng([*seeds, *task.encode()])
     others = [other for other in tasks if other != task]
     for size in sizes:
-        for names in _some(list(combinations(others, size - 1)), unions, rng):
+        at_most = unions if size > 2 else None
+        for names in _some(list(combinations(others, size - 1)), at_most, rng):
             yield _Trial(names, "composed")
             for kind in CONTROLS:
                 yield from (_Trial(names, kind, draw) for draw in range(draws))
@@ -157,6 +167,31 @@ def over_seeds(changes: pd.DataFrame) -> pd.DataFrame:
     half = spreads.mul(stats.t.ppf(0.975, n - 1) / np.sqrt(n), axis=0)
     low, high = (means - half).add_suffix("_low"), (means + half).add_suffix("_high")
     return pd.concat([means, low, high, n.rename("n_seeds")], axis=1).reset_index()
+
+
+def with_intervals(means: pd.DataFrame) -> pd.DataFrame:
+    """Differences in points as text, each with its interval, for readers; takes `over_seeds`."""
+    texts = pd.DataFrame({"on": means["task"], "joined with": means["joined"]})
+    for value, name in COMPARISONS.items():
+        texts[name] = [
+            f"{mean:+.1f}" + ("" if np.isnan(low) else f" [{low:+.1f}, {high:+.1f}]")
+            for mean, low, high in 100 * means[[value, f"{value}_low", f"{value}_high"]].to_numpy()
+        ]
+    return texts
+
+
+def by_size(table: pd.DataFrame) -> pd.DataFrame:
+    """Means over tasks, unions, draws and seeds: what joining more and more sheaves does.
+
+    Columns: `size`, `kind`, `accuracy`, `edges`, `weights` (kept), `live_edges`, `live_weights`
+    (of these, those that can change the logits), `n` (evaluations).
+    """
+    kinds = ["full model", "original", "composed", *CONTROLS]
+    groups = table.groupby(["size", "kind"], sort=False)
+    values = ["accuracy", "edges", "weights", "live_edges", "live_weights"]
+    means = groups[values].mean().assign(n=groups.size()).reset_index()
+    order = pd.DataFrame({"size": means["size"], "kind": means["kind"].map(kinds.index)})
+    return means.loc[order.sort_values(["size", "kind"]).index].reset_index(drop=True)
 
 
 def paper_rows(
@@ -223,6 +258,7 @@ def _evaluate(
     sheaf = trial.sheaf(sheaves[task], sheaves, key)
     right = is_right(label_logits(model, split, sheaf), split.targets)
     low, high = wilson(int(right.sum()), len(split))
+    live = sheaf.pruned()
     return {
         "accuracy": float(right.float().mean()),
         "low": low,
@@ -230,4 +266,6 @@ def _evaluate(
         "n": len(split),
         "edges": sheaf.kept_edges,
         "weights": sheaf.kept_weights,
+        "live_edges": live.kept_edges,
+        "live_weights": live.kept_weights,
     }

@@ -43,6 +43,7 @@ def composition_findings(table: pd.DataFrame) -> list[str]:
         f"{int((means['over_random'] < 0).sum())} of {n} pairs, better in "
         f"{int((means['over_random'] > 0).sum())}.",
     ]
+    texts.append(_live(table))
     largest = int(changes["size"].max())
     if largest > 2:
         last = changes[changes["size"] == largest]
@@ -53,6 +54,24 @@ def composition_findings(table: pd.DataFrame) -> list[str]:
             f"change is {points(last, 'change')}."
         )
     return texts
+
+
+def _live(table: pd.DataFrame) -> str:
+    """Whether the additions are part of the computation at all."""
+    alone = table[table["kind"] == "original"].set_index(["seed", "task"])
+    pairs = table[table["size"] == 2]
+    before = alone.loc[list(zip(pairs["seed"], pairs["task"], strict=True))]
+    texts = []
+    for kind in ("edges", "weights"):
+        added = pairs[kind] - before[kind].to_numpy()
+        live = pairs[f"live_{kind}"] - before[f"live_{kind}"].to_numpy()
+        sums = pd.DataFrame({"live": live, "added": added}).groupby(pairs["kind"]).sum()
+        shares = sums["live"] / sums["added"].where(sums["added"] > 0)
+        texts.append(
+            f"{shares['composed']:.0%} of the {kind} (random {shares['random']:.0%}, matched "
+            f"{shares['matched']:.0%})"
+        )
+    return f"Of what is added, {' and '.join(texts)} can change the logits at all."
 
 
 def overlap_findings(pairs: pd.DataFrame, means: pd.DataFrame, tests: pd.DataFrame) -> list[str]:

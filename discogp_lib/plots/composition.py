@@ -13,6 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
+from discogp_lib.analysis.composition import COMPARISONS
 from discogp_lib.plots.gaps import drawn_if_run, told_if_run
 from discogp_lib.plots.style import (
     CHANCE,
@@ -28,11 +29,6 @@ KIND_LOOKS = {
     "composed": (METHOD_COLOURS["discogp"], "o", "with other sheaves"),
     "random": (METHOD_COLOURS["random"], "X", "with random masks"),
     "matched": ("#E69F00", "s", "random, matched by part"),
-}
-COMPARISONS = {
-    "change": "joined \N{MINUS SIGN} alone",
-    "over_random": "joined \N{MINUS SIGN} random",
-    "over_matched": "joined \N{MINUS SIGN} matched random",
 }
 
 
@@ -54,7 +50,7 @@ def composition_heatmaps(table: pd.DataFrame, *, tasks: Sequence[str] = ()) -> F
             wide = 100 * pairs.pivot(index="joined", columns="task", values=value)
             image = wide.reindex(index=names, columns=names).to_numpy(float)
             _heatmap(axes, image, norm, names)
-            axes.set_title(title, loc="left")
+            axes.set_title(title.replace("minus", "\N{MINUS SIGN}"), loc="left")
             axes.set_xlabel("evaluated on")
         panels[0].set_ylabel("joined with")
         figure.colorbar(

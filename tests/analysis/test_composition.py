@@ -74,6 +74,7 @@ def test_every_union_is_evaluated_on_the_columns_task(model, sheaves, splits, ta
         assert row.accuracy == pytest.approx(expected.accuracy)
         assert (row.low, row.high) == pytest.approx((expected.accuracy_low, expected.accuracy_high))
         assert (row.edges, row.weights) == (union.kept_edges, union.kept_weights)
+        assert row.live_edges == union.pruned().kept_edges
     for kind, which in (("original", lambda s: s), ("full model", lambda s: Sheaf.full(model))):
         for row in table[table["kind"] == kind].itertuples():
             expected = evaluate(
@@ -132,17 +133,41 @@ def test_the_papers_table_has_the_sheaf_alone_in_its_last_row(table):
     assert rows.loc["original", "ANA"] == pytest.approx(100 * alone)
 
 
+def test_intervals_are_written_out_for_readers(table):
+    means = composition.over_seeds(composition.differences(table))
+    shown = composition.with_intervals(means)
+    one = means.iloc[0]
+    interval = f"[{100 * one['change_low']:+.1f}, {100 * one['change_high']:+.1f}]"
+    assert shown["joined minus alone"][0] == f"{100 * one['change']:+.1f} {interval}"
+    alone = composition.over_seeds(composition.differences(table[table["seed"] == 0]))
+    assert "[" not in composition.with_intervals(alone)["joined minus alone"][0]
+
+
+def test_means_by_size_are_over_everything_else(table):
+    means = composition.by_size(table)
+    kinds = ["full model", "original", *["composed", "random", "matched"] * 2]
+    assert means["kind"].tolist() == kinds
+    assert means["size"].tolist() == [0, 1, 2, 2, 2, 3, 3, 3]
+    random = table[(table["size"] == 2) & (table["kind"] == "random")]
+    assert means["accuracy"][3] == pytest.approx(random["accuracy"].mean())
+    assert means["n"][3] == len(random)
+
+
 def test_the_same_seed_draws_the_same_controls(model, sheaves, splits, table):
     again = composition.composition_table(model, sheaves, splits, sizes=(2, 3), draws=2)
     assert again.equals(table)
 
 
-def test_some_of_the_unions_can_be_drawn(model, sheaves, splits, table):
-    some = composition.composition_table(model, sheaves, splits, unions=1)
-    composed = some[some["kind"] == "composed"]
-    assert len(composed) == 2 * 3  # of two possible for each seed and task
+def test_some_of_the_larger_unions_can_be_drawn(model, sheaves, splits, table):
+    four = {task: {0: found[0]} for task, found in sheaves.items()} | {"IOI": sheaves["AGA"]}
+    prompts = splits | {"IOI": splits["AGA"]}
+    some = composition.composition_table(model, four, prompts, sizes=(2, 3), unions=1)
+    composed = some[(some["kind"] == "composed") & (some["seed"] == 0)]
+    assert composed["size"].value_counts().to_dict() == {2: 4 * 3, 3: 4 * 1}
     keys = ["seed", "task", "joined", "accuracy"]
-    assert len(composed[keys].merge(table[table["kind"] == "composed"][keys])) == len(composed)
+    known = composed[composed["size"].eq(2) & ~composed["joined"].eq("IOI")]
+    known = known[known["task"] != "IOI"]
+    assert len(known[keys].merge(table[table["kind"] == "composed"][keys])) == len(known) == 6
 
 
 def test_gaps_stay_gaps(model, sheaves, splits, table):

@@ -16,16 +16,20 @@ def unions(seeds: int, joined: float, random: float) -> pd.DataFrame:
             rows.append((seed, task, "", 1, "original", 1.0))
             rows.append((seed, task, other, 2, "composed", joined - 0.01 * seed))
             rows += [(seed, task, other, 2, kind, random) for kind in ("random", "matched")]
-    return pd.DataFrame(rows, columns=["seed", "task", "joined", "size", "kind", "accuracy"])
+    table = pd.DataFrame(rows, columns=["seed", "task", "joined", "size", "kind", "accuracy"])
+    table["edges"] = table["weights"] = 10 * table["size"]
+    live = table["size"].map({1: 10, 2: 18}).where(table["kind"] != "random", 10)
+    return table.assign(live_edges=live, live_weights=live)
 
 
 def test_unions_are_told_with_their_control():
-    first, second = findings.composition_findings(unions(3, joined=0.91, random=0.99))
+    first, second, third = findings.composition_findings(unions(3, joined=0.91, random=0.99))
     assert "2 ordered pairs" in first
     assert "\N{MINUS SIGN}10.0 points on average (95 % interval over 3 seeds" in first
     assert "0 of 2 unions stay within 5 points" in first
     assert "random edges and weights change by \N{MINUS SIGN}1.0 points" in second
     assert "worse than random masks in 2 of 2 pairs, better in 0" in second
+    assert "80% of the edges (random 0%, matched 80%)" in third
     one_seed = findings.composition_findings(unions(1, joined=1.0, random=1.0))[0]
     assert "0.0 points on average (one seed, no interval)" in one_seed
     assert "2 of 2 unions stay within 5 points" in one_seed
