@@ -42,6 +42,12 @@ from discogp_lib.plots.recall import (
     recall_curves,
     recall_relations,
 )
+from discogp_lib.plots.standalone import (
+    caption_faithfulness,
+    caption_shares,
+    faithfulness_curves,
+    standalone_shares,
+)
 from discogp_lib.plots.style import (
     COLUMN,
     METHOD_COLOURS,
@@ -62,6 +68,7 @@ __all__ = [
     "caption_by_size",
     "caption_comparison",
     "caption_composition",
+    "caption_faithfulness",
     "caption_heatmaps",
     "caption_intervals",
     "caption_learning",
@@ -71,10 +78,12 @@ __all__ = [
     "caption_recall",
     "caption_relations",
     "caption_sensitivity",
+    "caption_shares",
     "caption_sheaf",
     "caption_upset",
     "composition_by_size",
     "composition_heatmaps",
+    "faithfulness_curves",
     "head_heatmaps",
     "house_style",
     "label_priors",
@@ -90,5 +99,6 @@ __all__ = [
     "sensitivity",
     "sheaf_comparison",
     "sheaf_drawing",
+    "standalone_shares",
     "upset",
 ]
