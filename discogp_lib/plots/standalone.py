@@ -116,7 +116,9 @@ def caption_faithfulness(areas: pd.DataFrame) -> str:
     told = []
     for ablation in in_order(areas["ablation"]):
         rows = areas[areas["ablation"] == ablation].sort_values("cmd")
-        each = (f"{method_name(r.method)} {r.cpr:.2f} / {r.cmd:.2f}" for r in rows.itertuples())
+        each = (
+            f"{method_name(str(r.method))} {r.cpr:.2f} / {r.cmd:.2f}" for r in rows.itertuples()
+        )
         told.append(f"{ablation} ablation: {', '.join(each)}")
     return (
         "Faithfulness of the edges of largest score at the ten sizes of the MIB track; hollow: "
