@@ -82,7 +82,7 @@ SLURM := slurmctld slurmd munged sbatch
 
 test-slurm: env ## check the SLURM executor against a real SLURM on this machine
 	@command -v $(SLURM) >/dev/null || apt-get install -y --no-install-recommends slurm-wlm munge
-	@$(PY) -m pytest -m slurm tests
+	@$(PY) -m pytest -m slurm tests/test_slurm.py
 
 clean: ## remove caches and build leftovers, not .venv, results or figures
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
