@@ -139,9 +139,10 @@ def best(table: pd.DataFrame, column: str) -> pd.Series:
     among = table["method"].isin(rivals) if rivals else pd.Series(True, table.index)
     winners = []
     for _, rows in table[among].groupby("short_name", sort=False):
-        top = mean[rows.index].idxmax()
-        others = high[rows.index.drop(top)]
-        if len(others) and bool((low.loc[top] > others).all()):
+        places: list[Any] = list(rows.index)
+        top = max(places, key=mean.__getitem__)
+        others = [high[place] for place in places if place != top]
+        if others and low[top] > max(others):
             winners.append(top)
     return pd.Series(table.index.isin(winners), table.index)
 
@@ -203,29 +204,7 @@ def _shown(row: Mapping[Any, Any], column: str) -> str:
     return f"{scale * row[column]:.{digits}f}{spread}"
 
 
-# -- who wins, at what cost ------------------------------------------------------------------
-
-
-def at_least(table: pd.DataFrame, rivals: Sequence[str], column: str = "accuracy") -> pd.DataFrame:
-    """For each task DiscoGP's mean beside the best rival's, and whether it is at least as good."""
-    sign = -1 if column in LOWER_IS_BETTER else 1
-    rows = []
-    for task, group in table[table["short_name"] != AVERAGE].groupby("short_name", sort=False):
-        means = group.set_index("method")[column]
-        others = means[[m for m in rivals if m in means.index]]
-        if "discogp" not in means.index or others.empty:
-            continue
-        top = str((sign * others).idxmax())
-        rows.append(
-            {
-                "short_name": task,
-                "discogp": means["discogp"],
-                "rival": top,
-                "value": others[top],
-                "at_least": bool(sign * (means["discogp"] - others[top]) >= -1e-9),
-            }
-        )
-    return pd.DataFrame(rows, columns=["short_name", "discogp", "rival", "value", "at_least"])
+# -- at what cost -----------------------------------------------------------------------------
 
 
 def costs(frame: pd.DataFrame) -> pd.DataFrame:

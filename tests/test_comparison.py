@@ -5,7 +5,6 @@ import pytest
 
 from discogp_lib import comparison, profiles, runs
 from discogp_lib.comparison import (
-    at_least,
     best,
     by_method,
     for_readers,
@@ -104,14 +103,6 @@ def test_cells_for_readers():
     assert wide.Task.tolist() == ["AGA", "P30", "P36", "PARAREL"]
     assert pd.isna(wide["ACDC"][1])
     assert wide_bold.dtypes.eq(bool).all()
-
-
-def test_who_is_at_least_as_good():
-    found = at_least(TABLE, ["acdc", "eap"]).set_index("short_name")
-    assert found.index.tolist() == ["AGA", "P36"]  # P30 has no rival, the mean is no task
-    assert found.at_least.tolist() == [True, False]
-    assert found.rival.tolist() == ["acdc", "acdc"]
-    assert at_least(TABLE, ["acdc"], "kl").at_least.all()  # equal is at least as good
 
 
 def test_costs_take_the_least_of_the_peaks():

@@ -21,8 +21,8 @@ def test_a_line_per_method_in_a_panel_per_task_and_value():
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "(a) DNA",
         "(b) IOI",
-        "(c) ",
-        "(d) ",
+        "(c) DNA",
+        "(d) IOI",
     ]
     dna, ioi = figure.axes[:2]
     assert [list(line.get_ydata()) for line in dna.lines] == [[1, 1], [0.5, 0.5], [0.5, 0.5]]
@@ -70,6 +70,6 @@ def test_controls_have_names_and_looks_of_their_own():
     assert names == [
         "DiscoGP",
         "random, matched",
-        "DiscoGP, shuffled labels",
-        "DiscoGP, untrained model",
+        "shuffled labels",
+        "untrained model",
     ]

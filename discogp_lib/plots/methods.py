@@ -37,8 +37,8 @@ LEVELS: dict[str, dict[str, Any]] = {
 """How the levels that every method is held against are drawn."""
 CONTROL_LOOKS = {
     "random_matched": ("#8C8C8C", "h", "random, matched"),
-    "discogp@shuffled": ("#0072B2", "X", "DiscoGP, shuffled labels"),
-    "discogp@untrained": ("#0072B2", "P", "DiscoGP, untrained model"),
+    "discogp@shuffled": ("#0072B2", "X", "shuffled labels"),
+    "discogp@untrained": ("#0072B2", "P", "untrained model"),
 }
 """Controls that are kin to a method: its colour, a hollow marker, a name."""
 BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -115,14 +115,24 @@ def pareto(
     """
     xs, ys = (_listed(name) for name in (x, y))
     panels = in_order(points["panel"]) if "panel" in points else [""]
-    grid = [[(p, xs[0], v) for p in panels] for v in ys]
-    if len(xs) > 1:
-        grid = [[(p, name, ys[0]) for name in xs] for p in panels]
+    if len(panels) == 1:
+        grid = [[(panels[0], name, value) for name in xs for value in ys]]
+    elif len(xs) > 1:
+        grid = [[(panel, name, ys[0]) for name in xs] for panel in panels]
+    else:
+        grid = [[(panel, xs[0], value) for panel in panels] for value in ys]
     n_rows, n_columns = len(grid), len(grid[0])
     width = COLUMN if n_columns == 1 else min(PAGE, 0.5 + 2.5 * n_columns)
     height = 0.75 + (1.85 if n_columns == 1 else 1.6) * n_rows
     with house_style():
-        figure, axes = plt.subplots(n_rows, n_columns, figsize=(width, height), squeeze=False)
+        figure, axes = plt.subplots(
+            n_rows,
+            n_columns,
+            figsize=(width, height),
+            squeeze=False,
+            sharex="col" if len(xs) > 1 else "all",
+            sharey="row" if len(panels) > 1 or len(ys) == 1 else False,
+        )
         for i, line in enumerate(grid):
             for j, (panel, column, value) in enumerate(line):
                 rows = points[points["panel"] == panel] if panel else points
@@ -133,12 +143,11 @@ def pareto(
                 _tradeoff(place, rows, column, value, hollow, _level(chance, panel))
                 if column == "edge_density" and (own := _level(mark, panel)) is not None:
                     place.axvline(100 * own, color="0.85", linewidth=3, zorder=0)
-                if j == 0:
+                if j == 0 or value != line[0][2]:
                     place.set_ylabel(VALUE_LABELS[value])
-                if i == n_rows - 1 or len(xs) > 1:
+                if i == n_rows - 1:
                     place.set_xlabel(DENSITY_LABELS[column])
-                if panel and (i == 0 or len(xs) > 1):
-                    place.set_title(panel, loc="left")
+                place.set_title(panel, loc="left")
         if axes.size > 1:
             label_panels(axes.flat)
         shown = [*points["method"], *([] if paper is None else paper["method"])]
@@ -152,7 +161,7 @@ def pareto(
             handles.append(
                 Line2D([], [], label="paper", linestyle="none", marker="o", **look)  # type: ignore[arg-type]
             )
-        ncols = 3 if width == COLUMN else 5
+        ncols = 3 if width == COLUMN else 4
         figure.legend(handles=handles, loc="outside upper center", ncols=ncols, columnspacing=1)
         plt.close(figure)
     return figure
@@ -171,9 +180,10 @@ def _tradeoff(
         rows = points[points["method"] == method].sort_values(x)
         look = _look(method)
         if "task" in rows:
-            small = look | {"markersize": 3, "markeredgewidth": 0, "alpha": 0.45}
+            small = look | {"markersize": 3, "markeredgewidth": 0.4, "alpha": 0.5}
             axes.plot(100 * rows[x], rows[y], linestyle="none", **small)
-            large = look | {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.6}
+            edge = "white" if "markerfacecolor" not in look else look["color"]
+            large = look | {"markersize": 6, "markeredgecolor": edge, "markeredgewidth": 0.7}
             mean = np.exp(np.log(rows[x]).mean())
             axes.plot(100 * mean, rows[y].mean(), linestyle="none", zorder=5, **large)
         else:
@@ -187,7 +197,7 @@ def _tradeoff(
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if y == "accuracy":
         lowest = float(min(points[y].min(), chance if chance is not None else 0.0))
-        axes.set_ylim(max(lowest - 0.04, -0.03), 1.03)
+        axes.set_ylim(max(lowest - 0.04, -0.04), 1.05)
         if chance is not None:
             axes.axhline(chance, **CHANCE)
     else:
@@ -255,7 +265,8 @@ def method_intervals(
             for level, look in LEVELS.items()
             if level in table
         ]
-        figure.legend(handles=handles, loc="outside upper center", ncols=5, columnspacing=1)
+        ncols = 5 if columns > 1 else 4
+        figure.legend(handles=handles, loc="outside upper center", ncols=ncols, columnspacing=1)
         plt.close(figure)
     return figure
 
@@ -266,8 +277,9 @@ def _intervals(axes: Axes, table: pd.DataFrame, tasks: list[str], methods: list[
     for number, method in enumerate(methods):
         rows = table[table["method"] == method]
         y = rows["task"].map(tasks.index).to_numpy(float) - 0.4 + (number + 0.5) * step
-        axes.hlines(y, rows["low"], rows["high"], color=_look(method)["color"])
-        axes.plot(rows["mean"], y, **(_look(method) | {"linestyle": "none", "markersize": 3.2}))
+        look = _look(method) | {"linestyle": "none", "markersize": 3.4, "clip_on": False}
+        axes.hlines(y, rows["low"], rows["high"], color=look["color"], linewidth=0.9, alpha=0.8)
+        axes.plot(rows["mean"], y, zorder=3, **look)
     places = np.arange(len(tasks))
     for level, look in LEVELS.items():
         if level in table:
