@@ -26,7 +26,9 @@ def _variant_is_worse(
         return not_run(f"runs of discogp and {variant} on the same task and seed")
     lead = per_task(found.wide["discogp"] - found.wide[variant]).round(9)
     told = ", ".join(f"{task} {value:+.1%}" for task, value in lead.items())
-    return Judgement(decide(lead.min() >= by, lead.min() > 0), f"{what}: {told}", found.told)
+    return Judgement(
+        decide(lead.min() >= by, lead.min() > 0), f"{what}: {told}", found.told, found.coverage
+    )
 
 
 def shuffled_labels_fail(evidence: Evidence) -> Judgement:
@@ -53,7 +55,7 @@ def completeness_helps(evidence: Evidence) -> Judgement:
     told = ", ".join(f"{t} {without[t]:.1%} against {with_loss[t]:.1%}" for t in away.index)
     holds, nearly = (without >= with_loss).all(), without.mean() >= with_loss.mean()
     measured = f"distance from chance without and with it: {told}"
-    return Judgement(decide(bool(holds), bool(nearly)), measured, found.told)
+    return Judgement(decide(bool(holds), bool(nearly)), measured, found.told, found.coverage)
 
 
 def joint_beats_sequential(evidence: Evidence) -> Judgement:
@@ -73,7 +75,12 @@ def joint_beats_sequential(evidence: Evidence) -> Judgement:
     holds = (lead["accuracy"] >= -POINTS) & sparser
     told = ", ".join(f"{name.replace('_', ' ')} {x.mean():+.2%}" for name, x in lead.items())
     measured = f"joint minus sequential, mean of {len(holds)} task(s): {told}"
-    return Judgement(decide(bool(holds.all()), bool(holds.mean() > 0.5)), measured, accuracy.told)
+    return Judgement(
+        decide(bool(holds.all()), bool(holds.mean() > 0.5)),
+        measured,
+        accuracy.told,
+        accuracy.coverage,
+    )
 
 
 def posthoc_removes(evidence: Evidence) -> Judgement:
@@ -91,7 +98,7 @@ def posthoc_removes(evidence: Evidence) -> Judgement:
         return not_run("runs of discogp with their densities before post-hoc pruning")
     measured = f"removes {saved[0].mean():.0%} of the weights, {saved[1].mean():.0%} of the edges"
     holds = min(s.min() for s in saved) >= 0 and min(s.mean() for s in saved) > 0
-    return Judgement(decide(bool(holds)), measured, pairs[0][0].told)
+    return Judgement(decide(bool(holds)), measured, pairs[0][0].told, pairs[0][0].coverage)
 
 
 JUDGES = (

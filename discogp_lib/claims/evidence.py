@@ -24,8 +24,6 @@ BLIMP = tuple(PARADIGMS.values())
 PAIRS = (*BLIMP, "IOI")
 """Tasks with two answers."""
 FACTS = tuple(RELATIONS)
-GROUPS = {**dict.fromkeys(BLIMP, "Agreement"), "IOI": "IOI", **dict.fromkeys(FACTS, "PARAREL")}
-"""The three kinds of task in the paper's table of cosines."""
 
 
 class Evidence:
@@ -133,8 +131,11 @@ class MeasuredEvidence(Evidence):
         frame = records_frame(self.name)
         if frame.empty:
             return pd.DataFrame(columns=["short_name", "method", "seed"])
-        names = {name: frame[name].astype(str) for name in ("short_name", "method")}
-        return frame.assign(**names, kept_accuracy=frame["accuracy"] / frame["full_accuracy"])
+        return frame.assign(
+            short_name=frame["task"].map(SHORT_NAMES),
+            method=frame["method"].astype(str),
+            kept_accuracy=frame["accuracy"] / frame["full_accuracy"],
+        )
 
     @cached_property
     def chance(self) -> dict[str, float]:

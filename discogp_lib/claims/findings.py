@@ -5,8 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from discogp_lib.analysis.likeness import SIMILARITY, similarity_test
-from discogp_lib.claims.evidence import BLIMP, Evidence
-from discogp_lib.claims.verdicts import Judgement, decide, direction, interval, not_run
+from discogp_lib.claims.evidence import BLIMP, FACTS, Evidence
+from discogp_lib.claims.verdicts import Judgement, decide, direction, interval, not_run, part
+from discogp_lib.similarity import KINDS
 
 FEW_POINTS = 0.05
 """A mean loss up to this is "largely the same performance"; twice as much is within tolerance."""
@@ -25,9 +26,11 @@ def _agreement_unions(evidence: Evidence) -> pd.DataFrame | None:
     return chosen if len(chosen) else None
 
 
-def _told(table: pd.DataFrame) -> str:
-    pairs = table[["task", "joined"]].drop_duplicates()
-    return f"{len(pairs)} ordered pairs of agreement tasks, {table['seed'].nunique()} seed(s)"
+def _told(table: pd.DataFrame) -> tuple[str, str]:
+    """Evidence and coverage."""
+    n = len(table[["task", "joined"]].drop_duplicates())
+    told = f"{n} ordered pairs of agreement tasks, {table['seed'].nunique()} seed(s)"
+    return told, part(n, len(BLIMP) * (len(BLIMP) - 1), "pairs")
 
 
 def composition_in_range(evidence: Evidence) -> Judgement:
@@ -40,7 +43,7 @@ def composition_in_range(evidence: Evidence) -> Judgement:
     measured = f"{means.min():.1%} ({least}) to {means.max():.1%}"
     by_seed = table.groupby("seed")["composed"].mean()
     verdict = decide(means.min() >= 0.8, means.min() >= 0.75)
-    return Judgement(verdict, measured, _told(table), "mean accuracy", *interval(by_seed))
+    return Judgement(verdict, measured, *_told(table), "mean accuracy", *interval(by_seed))
 
 
 def composition_preserves(evidence: Evidence) -> Judgement:
@@ -53,7 +56,7 @@ def composition_preserves(evidence: Evidence) -> Judgement:
     measured = f"mean change {change.mean():+.1%}, worst pair {worst:+.1%}"
     holds, nearly = change.mean() >= -FEW_POINTS, change.mean() >= -2 * FEW_POINTS
     return Judgement(
-        decide(holds, nearly), measured, _told(table), "mean change", *interval(change)
+        decide(holds, nearly), measured, *_told(table), "mean change", *interval(change)
     )
 
 
@@ -64,7 +67,7 @@ def composition_beats_random(evidence: Evidence) -> Judgement:
         return not_run("unions with random masks (notebook 04)")
     lead = (table["composed"] - table["matched"]).groupby(table["seed"]).mean()
     measured = f"composed minus joined with a matched random mask: {lead.mean():+.1%} on average"
-    return direction("mean difference", lead, measured, _told(table))
+    return direction("mean difference", lead, measured, *_told(table))
 
 
 # -- overlap -----------------------------------------------------------------------------
@@ -78,12 +81,10 @@ def _pair(table: pd.DataFrame, kind: str, a: str, b: str) -> pd.Series | None:
     return found if len(found) else None
 
 
-def _mean_of_pairs(
-    table: pd.DataFrame, kind: str, pairs: list[tuple[str, str]]
-) -> pd.Series | None:
-    """Mean overlap of the pairs that were measured, by seed."""
+def _pairs(table: pd.DataFrame, kind: str, pairs: list[tuple[str, str]]) -> pd.DataFrame | None:
+    """The overlaps of the pairs that were measured, seed by pair."""
     found = [x for a, b in pairs if (x := _pair(table, kind, a, b)) is not None]
-    return pd.concat(found, axis=1).dropna().mean(axis=1) if found else None
+    return pd.concat(found, axis=1).dropna() if found else None
 
 
 DNA_FAMILY = [("DNA", "DNA i"), ("DNA", "DNA a"), ("DNA", "DNA ia")]
@@ -98,14 +99,18 @@ def _more_alike(
     table = evidence.overlaps
     if table is None:
         return not_run("sheaves of two agreement tasks at one seed")
-    near, far = (_mean_of_pairs(table, kind, pairs) for pairs in (alike, ACROSS))
+    found = [_pairs(table, kind, pairs) for pairs in (alike, ACROSS)]
+    near, far = (None if pairs is None else pairs.mean(axis=1) for pairs in found)
     if near is None or far is None:
         names = sorted({name for pair in (*alike, *ACROSS) for name in pair})
         return not_run(f"sheaves of {', '.join(names)}")
     measured = f"{near.mean():.2%} against {far.mean():.2%} of the union of {kind}"
     told = f"sheaves of discogp, {len(near)} seed(s)"
     by_seed = sign * (near - far).dropna()
-    return direction("difference" if sign > 0 else "minus the difference", by_seed, measured, told)
+    n = sum(pairs.shape[1] for pairs in found if pairs is not None)
+    coverage = part(n, len(alike) + len(ACROSS), "pairs")
+    what = "difference" if sign > 0 else "minus the difference"
+    return direction(what, by_seed, measured, told, coverage)
 
 
 def dna_edges_overlap(evidence: Evidence) -> Judgement:
@@ -145,8 +150,8 @@ def similar_overlap_against_chance(evidence: Evidence) -> Judgement:
     )
     holds = all(t.difference > 0 and t.p <= max(0.05, t.least_p) for t in tests.values())
     nearly = all(t.difference > 0 for t in tests.values())
-    n = table["seed_a"].nunique()
-    return Judgement(decide(holds, nearly), told, f"sheaves of discogp, {n} seed(s), permutations")
+    told_by = f"sheaves of discogp, {table['seed_a'].nunique()} seed(s), permutations"
+    return Judgement(decide(holds, nearly), told, told_by, part(len(classes), len(BLIMP), "tasks"))
 
 
 def seeds_overlap_more_than_tasks(evidence: Evidence) -> Judgement:
@@ -170,7 +175,9 @@ def seeds_overlap_more_than_tasks(evidence: Evidence) -> Judgement:
     )
     verdict = decide(all(same > other for same, other in means.values()))
     n = int(alike.sum()) // 2
-    return Judgement(verdict, told, f"{n} pairs of one task, {len(apart) // 2 - n} of two tasks")
+    pairs = f"{n} pairs of one task, {len(apart) // 2 - n} of two tasks"
+    coverage = part(apart["a"][alike].nunique(), len(BLIMP), "tasks")
+    return Judgement(verdict, told, pairs, coverage)
 
 
 # -- factual recall ----------------------------------------------------------------------
@@ -194,13 +201,13 @@ def _sums(
     return sums.groupby("seed").mean()
 
 
-def _relations(evidence: Evidence) -> str:
+def _relations(evidence: Evidence) -> tuple[str, str]:
+    """Evidence and coverage."""
     table = evidence.recall
     assert table is not None
-    return (
-        f"sheaves of {table['relation'].nunique()} of 12 relations, {table['seed'].nunique()} "
-        "seed(s)"
-    )
+    n = table["relation"].nunique()
+    told = f"sheaves of {n} relation(s), {table['seed'].nunique()} seed(s)"
+    return told, part(n, len(FACTS), "relations")
 
 
 def mlp_keeps_more_weights(evidence: Evidence) -> Judgement:
@@ -211,7 +218,7 @@ def mlp_keeps_more_weights(evidence: Evidence) -> Judgement:
     ratio = sums["MLP"] / sums["attention"]
     measured = f"MLPs keep {ratio.mean():.2f} times as many weights as attention"
     verdict = decide(ratio.mean() >= SUBSTANTIALLY, ratio.mean() > 1)
-    return Judgement(verdict, measured, _relations(evidence), "ratio", *interval(ratio))
+    return Judgement(verdict, measured, *_relations(evidence), "ratio", *interval(ratio))
 
 
 def mlp_keeps_larger_share(evidence: Evidence) -> Judgement:
@@ -223,7 +230,7 @@ def mlp_keeps_larger_share(evidence: Evidence) -> Judgement:
     told = {name: f"{share[name].mean():.2%} of {name} weights" for name in share}
     measured = f"kept: {told['MLP']}, {told['attention']}"
     lead = share["MLP"] - share["attention"]
-    return direction("difference of the shares", lead, measured, _relations(evidence))
+    return direction("difference of the shares", lead, measured, *_relations(evidence))
 
 
 def mlp_dominates_low_layers(evidence: Evidence) -> Judgement:
@@ -237,7 +244,7 @@ def mlp_dominates_low_layers(evidence: Evidence) -> Judgement:
         f"layers, {surplus[1].mean():,.0f} in the upper"
     )
     lead = surplus[0] - surplus[1]
-    return direction("difference of the surpluses", lead, measured, _relations(evidence))
+    return direction("difference of the surpluses", lead, measured, *_relations(evidence))
 
 
 def upper_edges_into_attention(evidence: Evidence) -> Judgement:
@@ -247,7 +254,7 @@ def upper_edges_into_attention(evidence: Evidence) -> Judgement:
         return not_run("sheaves of relations")
     share = sums["MLP to attention"] / sums.sum(axis=1)
     measured = f"{share.mean():.0%} of these edges in the upper half run from MLPs to attention"
-    return direction("share above one half", share - 0.5, measured, _relations(evidence))
+    return direction("share above one half", share - 0.5, measured, *_relations(evidence))
 
 
 def upper_edges_beyond_available(evidence: Evidence) -> Judgement:
@@ -259,10 +266,16 @@ def upper_edges_beyond_available(evidence: Evidence) -> Judgement:
     told = ", ".join(f"{share[name].mean():.2%} of those {name}" for name in share)
     lead = share["MLP to attention"] - share["attention to MLP"]
     measured = f"kept in the upper half: {told}"
-    return direction("difference of the shares", lead, measured, _relations(evidence))
+    return direction("difference of the shares", lead, measured, *_relations(evidence))
 
 
 # -- what ablations leave ----------------------------------------------------------------
+
+
+def _kinds(table: pd.DataFrame) -> tuple[str, str]:
+    """Evidence and coverage."""
+    told = f"{len(table)} kind(s) of task, table of cosines"
+    return told, part(len(table), len(KINDS), "kinds of task")
 
 
 def ablated_values_stay_similar(evidence: Evidence) -> Judgement:
@@ -273,7 +286,7 @@ def ablated_values_stay_similar(evidence: Evidence) -> Judgement:
     lead = table[["mean", "interchange"]].min(axis=1) - table["random"]
     told = ", ".join(f"{name} {table[name].mean():.2f}" for name in table)
     verdict = decide(lead.min() > 0, lead.mean() > 0)
-    return Judgement(verdict, f"mean cosine: {told}", f"{len(table)} kind(s) of task, notebook 07")
+    return Judgement(verdict, f"mean cosine: {told}", *_kinds(table))
 
 
 def interchange_is_most_similar(evidence: Evidence) -> Judgement:
@@ -284,7 +297,7 @@ def interchange_is_most_similar(evidence: Evidence) -> Judgement:
     lead = table["interchange"] - table["mean"]
     told = ", ".join(f"{name} {value:+.3f}" for name, value in lead.items())
     verdict = decide(lead.min() > 0, lead.mean() > 0)
-    return Judgement(verdict, f"interchange minus mean: {told}", "notebook 07")
+    return Judgement(verdict, f"interchange minus mean: {told}", *_kinds(table))
 
 
 JUDGES = (

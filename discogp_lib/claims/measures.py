@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from discogp_lib.claims.evidence import Evidence
-from discogp_lib.claims.verdicts import Judgement, decide, interval, not_run
+from discogp_lib.claims.verdicts import Judgement, decide, interval, not_run, part
 from discogp_lib.tasks.names import SHORT_NAMES
 
 EVERY_TASK = tuple(SHORT_NAMES.values())
@@ -33,6 +33,8 @@ class Values:
     wide: pd.DataFrame
     """Rows (task, seed), a column per method."""
     methods: tuple[str, ...]
+    asked: int
+    """How many tasks the claim is about."""
 
     @property
     def tasks(self) -> int:
@@ -43,11 +45,15 @@ class Values:
     def told(self) -> str:
         """The runs, for the table."""
         seeds = sorted(set(self.wide.index.get_level_values("seed")))
-        of = "" if self.tasks == len(EVERY_TASK) else f" of {len(EVERY_TASK)}"
         return (
-            f"runs of {', '.join(self.methods)}; {self.tasks}{of} task(s), "
+            f"runs of {', '.join(self.methods)}; {self.tasks} task(s), "
             f"seed(s) {', '.join(map(str, seeds))}"
         )
+
+    @property
+    def coverage(self) -> str:
+        """How many of the tasks there are."""
+        return part(self.tasks, self.asked, "tasks")
 
 
 def values(
@@ -63,7 +69,7 @@ def values(
         return None
     wide = chosen.pivot(index=["short_name", "seed"], columns="method", values=column)
     wide = wide[list(methods)].dropna()
-    return Values(wide, tuple(methods)) if len(wide) else None
+    return Values(wide, tuple(methods), len(tasks)) if len(wide) else None
 
 
 def per_task(series: pd.Series) -> pd.Series:
@@ -122,7 +128,8 @@ def ahead(
         f"{by_task.mean():+{digits}}, smallest {by_task.min():+{digits}} ({by_task.idxmin()})"
     )
     verdict = decide(by_task.min() >= 0, by_task.min() >= -tolerance)
-    return Judgement(verdict, measured, lead.found.told, what, *interval(per_seed(lead.by)))
+    by_seed = interval(per_seed(lead.by))
+    return Judgement(verdict, measured, lead.found.told, lead.found.coverage, what, *by_seed)
 
 
 def near_chance(
@@ -144,4 +151,6 @@ def near_chance(
     )
     verdict = decide(worst.max() <= NEAR_CHANCE, worst.max() <= 1.5 * NEAR_CHANCE)
     by_seed = interval(per_seed(away.mean(axis=1)))
-    return Judgement(verdict, measured, found.told, "mean distance from chance", *by_seed)
+    coverage = part(found.tasks, len(tasks), "tasks")
+    what = "mean distance from chance"
+    return Judgement(verdict, measured, found.told, coverage, what, *by_seed)

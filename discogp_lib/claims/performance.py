@@ -9,6 +9,7 @@ import pandas as pd
 from discogp_lib.claims.evidence import FACTS, PAIRS, Evidence
 from discogp_lib.claims.measures import (
     BASELINES,
+    EVERY_TASK,
     GREEDY,
     NATS,
     POINTS,
@@ -20,7 +21,15 @@ from discogp_lib.claims.measures import (
     per_task,
     values,
 )
-from discogp_lib.claims.verdicts import Judgement, Verdict, decide, direction, interval, not_run
+from discogp_lib.claims.verdicts import (
+    Judgement,
+    Verdict,
+    decide,
+    direction,
+    interval,
+    not_run,
+    part,
+)
 
 
 def best_accuracy(evidence: Evidence) -> Judgement:
@@ -56,7 +65,12 @@ def mostly_fewest_on_facts(evidence: Evidence) -> Judgement:
         return not_run("runs of discogp, weight_pruning and edge_pruning on relations")
     shares = [float((per_task(lead.by).round(9) >= 0).mean()) for lead in (weights, edges)]
     measured = f"fewer weights on {shares[0]:.0%}, fewer edges on {shares[1]:.0%} of relations"
-    return Judgement(decide(min(shares) > 0.5, min(shares) == 0.5), measured, edges.found.told)
+    return Judgement(
+        decide(min(shares) > 0.5, min(shares) == 0.5),
+        measured,
+        edges.found.told,
+        edges.found.coverage,
+    )
 
 
 def joint_beats_single(evidence: Evidence) -> Judgement:
@@ -81,7 +95,8 @@ def joint_beats_single(evidence: Evidence) -> Judgement:
     )
     methods = "discogp, weight_pruning, edge_pruning"
     verdict = decide(bool(holds.all()), bool(nearly.all()))
-    return Judgement(verdict, measured, f"runs of {methods}; {len(holds)} task(s)")
+    coverage = part(len(holds), len(EVERY_TASK), "tasks")
+    return Judgement(verdict, measured, f"runs of {methods}; {len(holds)} task(s)", coverage)
 
 
 def keeps_performance(evidence: Evidence) -> Judgement:
@@ -105,7 +120,9 @@ def _kept(evidence: Evidence, method: str) -> Judgement:
         f"accuracy; at least 93 % on {int((by_task >= 0.93).sum())} of {len(by_task)} tasks"
     )
     verdict = decide(by_task.min() >= 0.93, by_task.min() >= 0.93 - POINTS)
-    return Judgement(verdict, measured, found.told, "mean share kept", *interval(per_seed(kept)))
+    return Judgement(
+        verdict, measured, found.told, found.coverage, "mean share kept", *interval(per_seed(kept))
+    )
 
 
 def small(evidence: Evidence) -> Judgement:
@@ -122,7 +139,7 @@ def small(evidence: Evidence) -> Judgement:
         f"both at most 7 % on {both} of {len(w)} tasks"
     )
     verdict = decide(largest <= 0.07, largest <= 0.07 * (1 + SHARE))
-    return Judgement(verdict, measured, edges.told)
+    return Judgement(verdict, measured, edges.told, edges.coverage)
 
 
 def complement_near_chance(evidence: Evidence) -> Judgement:
@@ -156,7 +173,9 @@ def greedy_less_stable(evidence: Evidence) -> Judgement:
     by_seed = spread[list(GREEDY)].min(axis=1) - spread["discogp"]
     told = ", ".join(f"{m} {spread[m].mean():.1%}" for m in found.methods)
     measured = f"standard deviation across tasks: {told}"
-    return direction("smaller of the two minus DiscoGP's", by_seed, measured, found.told)
+    return direction(
+        "smaller of the two minus DiscoGP's", by_seed, measured, found.told, found.coverage
+    )
 
 
 def greedy_not_self_contained(evidence: Evidence) -> Judgement:
@@ -167,24 +186,26 @@ def greedy_not_self_contained(evidence: Evidence) -> Judgement:
     kept = found.wide.groupby("short_name").mean()
     fails = (kept < 0.9).any(axis=1)
     measured = f"below 90 % of the full model's accuracy on {fails.sum()} of {len(fails)} tasks"
-    return Judgement(decide(bool(fails.any())), measured, found.told)
+    return Judgement(decide(bool(fails.any())), measured, found.told, found.coverage)
 
 
 def facts_generalise_less(evidence: Evidence) -> Judgement:
     """Training and test accuracy part on relations, and less on agreement and IOI."""
-    gaps = {}
+    gaps, seen = {}, 0
     for name, tasks in (("relations", FACTS), ("agreement and IOI", PAIRS)):
         train = values(evidence, "train_accuracy", ("discogp",), tasks)
         test = values(evidence, "accuracy", ("discogp",), tasks)
         if train is None or test is None:
             return not_run(f"training accuracy of discogp on {name}")
         gaps[name] = per_seed((train.wide - test.wide)["discogp"])
+        seen += train.tasks
     difference = (gaps["relations"] - gaps["agreement and IOI"]).dropna()
     if difference.empty:
         return not_run("relations and pairs at the same seed")
     told = ", ".join(f"{gap.mean():+.1%} on {name}" for name, gap in gaps.items())
     measured = f"training minus test accuracy: {told}"
-    return direction("difference of the gaps", difference, measured, "runs of discogp")
+    coverage = part(seen, len(EVERY_TASK), "tasks")
+    return direction("difference of the gaps", difference, measured, "runs of discogp", coverage)
 
 
 def full_model_is_near_perfect(evidence: Evidence) -> Judgement:
@@ -197,7 +218,7 @@ def full_model_is_near_perfect(evidence: Evidence) -> Judgement:
     verdict = decide(by_task.min() >= 0.95, by_task.min() >= 0.9)
     if evidence.model != "gpt2":
         verdict = Verdict.OTHER_MODEL
-    return Judgement(verdict, measured, found.told)
+    return Judgement(verdict, measured, found.told, found.coverage)
 
 
 def mean_ablation_beats_acdc(evidence: Evidence) -> Judgement:
@@ -207,7 +228,9 @@ def mean_ablation_beats_acdc(evidence: Evidence) -> Judgement:
         return not_run("DiscoGP and ACDC under mean ablation on the same task and seed")
     lead = per_task(found.wide["discogp@mean"] - found.wide["acdc@mean"]).round(9)
     measured = f"lead {lead.min():+.1%} ({lead.idxmin()}) to {lead.max():+.1%} ({lead.idxmax()})"
-    return Judgement(decide(lead.min() > 0, lead.min() >= -POINTS), measured, found.told)
+    return Judgement(
+        decide(lead.min() > 0, lead.min() >= -POINTS), measured, found.told, found.coverage
+    )
 
 
 JUDGES = (

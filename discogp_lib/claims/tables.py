@@ -18,7 +18,8 @@ def claims_table(evidence: Evidence) -> pd.DataFrame:
     """One row per claim.
 
     Columns: `id`, `section`, `claim`, `verdict`, `measured`, `quantity` (the number that decides
-    most), `value`, `low`, `high` (its mean and 95 % interval over seeds), `evidence`, `rule`,
+    most), `value`, `low`, `high` (its mean and 95 % interval over seeds), `evidence`,
+    `coverage` (how much of what the claim is about has been measured, empty if all), `rule`,
     `the paper's own tables` (the same rule on what the paper printed) and `inconsistent` (what
     contradicts the claim).
     """
@@ -37,6 +38,7 @@ def claims_table(evidence: Evidence) -> pd.DataFrame:
                 "low": found.low,
                 "high": found.high,
                 "evidence": found.evidence,
+                "coverage": found.coverage,
                 "rule": claim.rule,
                 "the paper's own tables": _in_the_paper(claim),
                 "inconsistent": why_inconsistent(claim),
@@ -76,10 +78,14 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def readme_table(profiles: Sequence[str] = ("mini", "smollm2")) -> str:
-    """The headline claims in Markdown: the verdict of each profile."""
+    """The headline claims in Markdown: the verdict of each profile, and on how much it rests."""
     headlines = [claim for claim in claims() if claim.headline]
     table = pd.DataFrame({"claim": [claim.claim for claim in headlines]})
     for profile in profiles:
         evidence = MeasuredEvidence(profile)
-        table[f"`{profile}`"] = [judge(claim, evidence).verdict.value for claim in headlines]
+        found = [judge(claim, evidence) for claim in headlines]
+        table[f"`{profile}`"] = [
+            f"{one.verdict} ({one.coverage})" if one.coverage else one.verdict.value
+            for one in found
+        ]
     return to_markdown(table)

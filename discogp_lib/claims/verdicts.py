@@ -33,6 +33,9 @@ class Judgement:
     """What was found, in words and numbers."""
     evidence: str = ""
     """The runs or the table that it was found in."""
+    coverage: str = ""
+    """How much of what the claim is about has been measured, such as "5 of 19 tasks"; empty where
+    it is all."""
     quantity: str = ""
     """The one number that the verdict hangs on most."""
     value: float | None = None
@@ -40,6 +43,11 @@ class Judgement:
     low: float | None = None
     """Its 95 % interval over seeds, where there are several."""
     high: float | None = None
+
+
+def part(n: int, of: int, what: str) -> str:
+    """A coverage."""
+    return "" if n >= of else f"{n} of {of} {what}"
 
 
 def not_run(missing: str) -> Judgement:
@@ -79,7 +87,10 @@ def interval(by_seed: pd.Series) -> Interval:
     return intervals({0: by_seed})[0]
 
 
-def direction(quantity: str, by_seed: pd.Series, measured: str, evidence: str) -> Judgement:
+def direction(
+    quantity: str, by_seed: pd.Series, measured: str, evidence: str, coverage: str = ""
+) -> Judgement:
     """Judge that something is above zero: in every seed, or within tolerance only on average."""
     holds, nearly = bool((by_seed > 0).all()), float(by_seed.mean()) > 0
-    return Judgement(decide(holds, nearly), measured, evidence, quantity, *interval(by_seed))
+    verdict = decide(holds, nearly)
+    return Judgement(verdict, measured, evidence, coverage, quantity, *interval(by_seed))

@@ -63,7 +63,7 @@ def test_beating_every_baseline(ours: float, theirs: float, verdict: Verdict) ->
     assert found.verdict == verdict
     assert found.value == pytest.approx((0.1 + ours - theirs) / 2)
     assert found.low == found.high == pytest.approx(found.value)
-    assert "2 of 19" in found.evidence
+    assert found.coverage == "2 of 19 tasks"
 
 
 def test_a_baseline_that_was_not_run_on_the_task_gives_no_verdict() -> None:

@@ -12,6 +12,7 @@ from discogp_lib.claims import paper
 from discogp_lib.claims.evidence import BLIMP, FACTS, PAIRS
 from discogp_lib.graph import Graph
 from discogp_lib.profiles import PAPER_METHODS
+from discogp_lib.tasks.describe import PAPER_QUERIES
 
 NUMBERS = paper.numbers()
 MAIN, DETAIL = paper.MAIN_TABLE, list(paper.RELATION_TABLES)
@@ -73,6 +74,8 @@ def test_percentages_are_percentages_and_one_mask_methods_keep_all_of_the_other(
 def test_query_counts_add_up_to_the_total_of_the_text() -> None:
     assert cells("tab:pararel-relations")["value"].sum() == cell("text", column="queries") == 9543
     assert len(cells("tab:pararel-relations")) == cell("text", column="relations_used")
+    counts = cells("tab:pararel-relations").set_index("task")["value"]
+    assert counts.to_dict() == PAPER_QUERIES
 
 
 def test_main_table_averages_the_relations_but_where_it_is_said_not_to() -> None:

@@ -99,13 +99,16 @@ def test_an_empty_store_has_no_evidence(store: Path) -> None:
 def test_a_store_is_judged_by_its_runs(store: Path) -> None:
     wanted = ((AGA, 0), (AGA, 1), (DNA, 0))
     found = [compute(Run("quick", task, "discogp", seed), progress=False) for task, seed in wanted]
+    compute(Run("quick", AGA, "discogp@shuffled", 0), progress=False)
     measured = MeasuredEvidence("quick")
     table = claims.claims_table(measured).set_index("id")
     shares = [run.test["accuracy"] / run.test["full_accuracy"] for run in found]
     by_seed = ((shares[0] + shares[2]) / 2, shares[1])
     assert table.loc["keeps-performance", "value"] == pytest.approx(sum(by_seed) / 2)
-    assert "2 of 19 task(s), seed(s) 0, 1" in table.loc["keeps-performance", "evidence"]
+    assert table.loc["keeps-performance", "evidence"].endswith("2 task(s), seed(s) 0, 1")
+    assert table.loc["keeps-performance", "coverage"] == "2 of 19 tasks"
     assert table.loc["best-accuracy", "verdict"] == Verdict.NOT_RUN
+    assert table.loc["control-shuffled", "coverage"] == "1 of 19 tasks"
     assert table.loc["control-overlap-seeds", "verdict"] != Verdict.NOT_RUN
     numbers = claims.numbers_table(measured)
     mine = numbers[(numbers["table"] == MAIN) & (numbers["task"] == "AGA")]
