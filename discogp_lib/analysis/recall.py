@@ -112,7 +112,7 @@ def over_relations(table: pd.DataFrame) -> pd.DataFrame:
             values = {
                 "mean": kept.mean(),
                 "low": np.maximum(kept.mean() - half, 0.0),
-                "high": kept.mean() + half,
+                "high": np.minimum(kept.mean() + half, available),
                 "random": random,
                 "random_low": max(random - Z * spread, 0.0),
                 "random_high": random + Z * spread,

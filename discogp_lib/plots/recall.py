@@ -41,15 +41,16 @@ def recall_curves(table: pd.DataFrame) -> Figure:
                 for series in in_order(rows["series"]):
                     one = rows[rows["series"] == series].sort_values("layer")
                     _curve_with_bands(axes, one, series, scale)
-                axes.set_ylim(bottom=0)
+                axes.set_ylim(0, _top(rows, scale))
                 axes.set_ylabel(LABELS[measure])
                 axes.set_title(TITLES[measure, panel], loc="left")
                 axes.xaxis.set_major_locator(MaxNLocator(integer=True))
                 axes.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
-                if measure == "kept":
-                    axes.legend(handles=_keys(rows), loc="best")
         for axes in panels[1]:
             axes.set_xlabel("layer")
+        pairs = zip(in_order(table["series"])[:2], in_order(table["series"])[2:], strict=True)
+        keys = [_key(weights, f"{weights} / {edges}") for weights, edges in pairs]
+        figure.legend(handles=[*keys, RANDOM_KEY], loc="outside upper center", ncols=3)
         label_panels(panels.flat)
         plt.close(figure)
     return figure
@@ -117,9 +118,10 @@ def recall_relations(
         for axes in panels.flat[max(len(relations) - columns, 0) : len(relations)]:
             axes.tick_params(labelbottom=True)
         panels[0, 0].set_ylim(bottom=0)
+        keys = [_key(series, series) for series in in_order(rows["series"])]
         figure.supxlabel("layer", fontsize=8)
         figure.supylabel(f"{panel} {LABELS[measure]}", fontsize=8)
-        figure.legend(handles=_keys(rows), loc="outside upper center", ncols=3)
+        figure.legend(handles=[*keys, RANDOM_KEY], loc="outside upper center", ncols=3)
         plt.close(figure)
     return figure
 
@@ -157,9 +159,14 @@ def _marker(series: str) -> str:
     return "s" if series.startswith("MLP") else "o"
 
 
-def _keys(rows: pd.DataFrame) -> list[Line2D]:
-    keys = [
-        Line2D([], [], color=SERIES_COLOURS[series], marker=_marker(series), label=series)
-        for series in in_order(rows["series"])
-    ]
-    return [*keys, Line2D([], [], color="0.4", linestyle=(0, (2, 1.5)), label="random mask")]
+def _top(rows: pd.DataFrame, scale: float) -> float:
+    """Room for the bands, but not for those that are wide because relations are few."""
+    seen = float(rows[["mean", "random_high"]].max().max())
+    return scale * min(1.05 * max(seen, float(rows["high"].fillna(0).max())), 2 * seen)
+
+
+def _key(series: str, label: str) -> Line2D:
+    return Line2D([], [], color=SERIES_COLOURS[series], marker=_marker(series), label=label)
+
+
+RANDOM_KEY = Line2D([], [], label="random mask", **_random("0.4"))
