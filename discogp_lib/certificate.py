@@ -8,20 +8,25 @@ lies beside the exported file.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jaxtyping import Float, Int
 from safetensors.torch import load_file
 from torch import Tensor
 
 from discogp_lib.checkpoints import MINI, _find_directory
+from discogp_lib.derived import derived
 from discogp_lib.errors import RunError
 from discogp_lib.evaluate import final_states, is_right
 from discogp_lib.export import export_checkpoint, transformers_logits
@@ -30,7 +35,7 @@ from discogp_lib.layout import Layout
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.paths import PACKAGE, atomic_path, cache_dir
 from discogp_lib.profiles import get_profile
-from discogp_lib.runs import Run, cached_model, cached_task, compute, file_sha256
+from discogp_lib.runs import Run, cached_model, cached_task, compute, file_sha256, load_record
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Split, Task
 
@@ -98,6 +103,39 @@ def certify_run(run: Run, *, device: str = "cpu") -> Certificate:
     name = get_profile(run.profile).model
     task = cached_task(run.task, name, run.seed, device)
     return certify(sheaf, cached_model(name, device), task, run.folder)
+
+
+def certificates(profile: str, tasks: Sequence[str], seed: int) -> pd.DataFrame:
+    """One row per task whose DiscoGP sheaf is in the store: its certificate, and shares.
+
+    A certificate is made once for a sheaf and for this code, and then read.
+    """
+    rows = []
+    for task in tasks:
+        run = Run(profile, task, "discogp", seed)
+        if (record := load_record(run)) is not None:
+            inputs = {"sheaf_sha256": record.data["sheaf_sha256"], "code": _code_sha256()}
+            made = derived(run, "certified", inputs, partial(_as_row, run))
+            row = {"short_name": record.data["short_name"], **made.iloc[0].to_dict()}
+            rows.append(row | {"full_accuracy": record.test["full_accuracy"]})
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    return table.assign(
+        file_share=table["file_bytes"] / table["checkpoint_bytes"],
+        multiply_adds_share=table["multiply_adds"] / table["full_multiply_adds"],
+        weight_share=table["kept_weights"] / table["n_weights"],
+    )
+
+
+def _as_row(run: Run) -> pd.DataFrame:
+    return pd.DataFrame([certify_run(run).as_dict()])
+
+
+def _code_sha256() -> str:
+    """Identity of what makes and runs an export."""
+    files = ("certificate.py", "export.py", "isolated.py", "standalone.py")
+    return hashlib.sha256(b"".join((PACKAGE / name).read_bytes() for name in files)).hexdigest()
 
 
 def certify(sheaf: Sheaf, model: MaskedTransformer, task: Task, folder: str | Path) -> Certificate:

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +14,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
 from discogp_lib import certificate as module
-from discogp_lib.certificate import certify, full_multiply_adds
+from discogp_lib.__main__ import main
+from discogp_lib.certificate import Certificate, certificates, certify, full_multiply_adds
 from discogp_lib.errors import RunError
 from discogp_lib.evaluate import is_right, label_logits
 from discogp_lib.model import load_model
 from discogp_lib.paths import PACKAGE
+from discogp_lib.runs import Record, Run
 from tests.reference import random_sheaf
 from tests.test_standalone import own_task
 
@@ -143,3 +147,75 @@ def test_other_logits_do_not_pass(package: Path, tiny_gpt2_dir: Path, tmp_path: 
     found = certify(random_sheaf(model, 0.7, 0.5), model, own_task(model), tmp_path)
     assert not found.passed
     assert not json.loads((tmp_path / "certificate.json").read_text())["passed"]
+
+
+ROUND = Certificate(
+    model="mini",
+    checkpoint_sha256="0",
+    task="ioi",
+    method="discogp",
+    seed=0,
+    file_sha256="1",
+    prompts=4,
+    accuracy=1.0,
+    masked_accuracy=1.0,
+    rows=9,
+    max_difference=1e-6,
+    max_label_difference=1e-6,
+    transformers_difference=None,
+    file_bytes=25,
+    checkpoint_bytes=100,
+    multiply_adds=30.0,
+    full_multiply_adds=60.0,
+    kept_weights=1,
+    n_weights=10,
+    live_nodes=3,
+    n_nodes=4,
+    seconds_per_prompt=0.1,
+    refused=["open model.safetensors"],
+)
+
+
+def test_certificates_of_a_profile_are_made_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("discogp_lib.runs.RESULTS", tmp_path)
+    record = {"sheaf_sha256": "a", "short_name": "IOI"}
+    record["metrics"] = {"test": {"full_accuracy": 0.9}}
+    made: list[Run] = []
+    monkeypatch.setattr(module, "certify_run", lambda run: made.append(run) or ROUND)
+    monkeypatch.setattr(
+        module, "load_record", lambda run: Record(run, record) if run.task == "ioi" else None
+    )
+    for _ in range(2):
+        table = certificates("smoke", ["ioi", "pararel/P36"], 0)
+        assert list(table["short_name"]) == ["IOI"]
+        row = table.iloc[0]
+        shares = (row["file_share"], row["multiply_adds_share"], row["weight_share"])
+        assert shares == (0.25, 0.5, 0.1)
+        assert row["full_accuracy"] == 0.9
+        assert row["refused"] == ["open model.safetensors"]
+        assert bool(row["passed"])
+    assert made == [Run("smoke", "ioi", "discogp", 0)]
+    record["sheaf_sha256"] = "b"
+    certificates("smoke", ["ioi"], 0)
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(("difference", "code"), [(1e-6, 0), (1e-3, 1)])
+def test_command_line(
+    difference: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    asked = []
+
+    def certify_run(run: Run, device: str) -> Certificate:
+        asked.append(run)
+        return replace(ROUND, max_difference=difference)
+
+    monkeypatch.setattr(module, "certify_run", certify_run)
+    command = ["certify", "--profile", "smoke", "--task", "P36", "--method", "eap", "--seed", "1"]
+    assert main(command) == code
+    assert asked == [Run("smoke", "pararel/P36", "eap", 1)]
+    told = capsys.readouterr().out
+    assert f"max_difference                 {difference}" in told
+    assert "certificate.json" in told
