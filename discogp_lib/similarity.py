@@ -75,6 +75,23 @@ def by_kind(table: pd.DataFrame) -> pd.DataFrame:
     return wide.assign(tasks=counts).rename_axis(columns=None).reset_index()
 
 
+def findings(kinds: pd.DataFrame) -> list[str]:
+    """What the table of kinds says about the ablations, for each choice of tokens."""
+    texts = []
+    for tokens, rows in kinds.groupby("tokens", sort=False):
+        above = int((rows[["mean", "interchange"]].min(axis=1) > rows["random"]).sum())
+        ranges = ", ".join(
+            f"{name} {rows[name].min():.2f} to {rows[name].max():.2f}"
+            for name in ("mean", "interchange", "random")
+        )
+        where = "all tokens" if tokens == "all" else "the last token"
+        texts.append(
+            f"Over {where}: mean and interchange values are both nearer to the clean ones than "
+            f"those of random prompts for {above} of {len(rows)} kinds of task ({ranges})."
+        )
+    return texts
+
+
 def similarity(
     model: MaskedTransformer, split: Split, reference: Reference, *, last: bool
 ) -> float:

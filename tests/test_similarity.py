@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from discogp_lib.ablation import random_reference, reference_for
-from discogp_lib.similarity import by_kind, out_degrees, similarity, similarity_table
+from discogp_lib.similarity import by_kind, findings, out_degrees, similarity, similarity_table
 from tests.reference import make_split, make_task, masked, random_gpt2, random_tokens, slow_outputs
 
 LENGTHS = torch.tensor([4, 2, 3])
@@ -77,3 +77,17 @@ def test_kinds_are_means_over_their_tasks():
     assert table.index.tolist() == ["Agreement", "IOI", "my own"]
     assert table.loc["Agreement", ["mean", "interchange"]].tolist() == pytest.approx([0.05, 1.05])
     assert table.tasks.tolist() == [2, 1, 1]
+
+
+def test_the_sentences_tell_which_is_nearer():
+    kinds = pd.DataFrame(
+        {
+            "tokens": "all",
+            "task": ["IOI", "PARAREL"],
+            "mean": [0.9, 0.5],
+            "interchange": [0.95, 0.9],
+            "random": [0.6, 0.6],
+        }
+    )
+    (text,) = findings(kinds)
+    assert "for 1 of 2 kinds of task (mean 0.50 to 0.90" in text
