@@ -75,8 +75,8 @@ def similarity_test(
     rows = table[(table["kind"] == kind) & (table["a"] != table["b"])]
     rows = rows[rows["a"].isin(list(classes)) & rows["b"].isin(list(classes))]
     names = list(dict.fromkeys([*rows["a"], *rows["b"]]))
-    first = rows["a"].map(names.index).to_numpy()
-    second = rows["b"].map(names.index).to_numpy()
+    first = np.array([names.index(name) for name in rows["a"]], dtype=np.int64)
+    second = np.array([names.index(name) for name in rows["b"]], dtype=np.int64)
     numbers = list(dict.fromkeys(classes[name] for name in names))
     labels = np.array([numbers.index(classes[name]) for name in names], dtype=np.int64)
     same = labels[first] == labels[second]

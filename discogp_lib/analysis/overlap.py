@@ -135,6 +135,9 @@ def memberships(sheaves: Mapping[str, Sheaf], kind: Kind = "edges") -> pd.DataFr
     One bool column per sheaf, `count`, and `expected`: the count for random masks of the same
     sizes. Combinations that do not occur, and what is in no sheaf, are left out.
     """
+    columns = [*sheaves, "count", "expected"]
+    if not sheaves:
+        return pd.DataFrame(columns=columns)
     code = sum(flat_mask(s, kind).long() << i for i, s in enumerate(sheaves.values()))
     counts = torch.bincount(torch.as_tensor(code), minlength=2 ** len(sheaves)).numpy()
     rows = []
@@ -144,7 +147,7 @@ def memberships(sheaves: Mapping[str, Sheaf], kind: Kind = "edges") -> pd.DataFr
         chances = [p if i else 1 - p for p, i in zip(shares, inside.values(), strict=True)]
         expected = counts.sum() * math.prod(chances)
         rows.append(inside | {"count": int(counts[value]), "expected": float(expected)})
-    table = pd.DataFrame(rows, columns=[*sheaves, "count", "expected"])
+    table = pd.DataFrame(rows, columns=columns)
     return table.sort_values("count", ascending=False, kind="stable").reset_index(drop=True)
 
 

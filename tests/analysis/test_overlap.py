@@ -224,8 +224,18 @@ def test_equal_and_different_seeds_are_told_apart(layout: Layout, random_sheaf):
 def test_tests_of_groups_say_what_cannot_be_tested():
     table = pairs_table(SIX, lambda a, b: 1 + (likeness.SIMILARITY[a] == likeness.SIMILARITY[b]))
     table = pd.concat([table, table.assign(kind="weights")])
-    groups = {"six": SIX, "one class": ["DNA", "DNA i"]}
+    groups = {"six": SIX, "one class": ["DNA", "DNA i"], "none": []}
     tests = likeness.similarity_tests(table, groups, values=["ratio"]).set_index(["tasks", "kind"])
     assert tests.loc[("six", "edges"), "p"] == pytest.approx(1 / 15)
     assert tests.loc[("six", "edges"), "least_p"] == pytest.approx(1 / 15)
     assert tests.loc["one class"]["p"].isna().all()
+    assert tests.loc["none"]["p"].isna().all()
+
+
+def test_nothing_run_gives_empty_tables():
+    assert overlap.memberships({}).empty
+    pairs = overlap.seed_overlap({})
+    assert pairs.empty
+    assert overlap.over_seeds(pairs).empty
+    assert overlap.by_seed(pairs).empty
+    assert (overlap.paper_rows(overlap.over_seeds(pairs))["edge overlap"] == "not run").all()
