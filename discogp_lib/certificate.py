@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from safetensors.torch import load_file
 from torch import Tensor
 
-from discogp_lib.checkpoints import MINI, _find_directory
+from discogp_lib.checkpoints import MINI, find_directory
 from discogp_lib.derived import derived
 from discogp_lib.errors import RunError
 from discogp_lib.evaluate import final_states, is_right
@@ -223,7 +223,7 @@ def checkpoint_directory(name: str) -> Path:
         return MINI
     if name == "smollm2-135m":
         return cache_dir() / name
-    return _find_directory(name)
+    return find_directory(name)
 
 
 def full_multiply_adds(layout: Layout, lengths: Int[Tensor, " prompt"]) -> float:

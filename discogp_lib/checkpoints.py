@@ -102,7 +102,7 @@ def load_checkpoint(name: str | Path) -> Checkpoint:
     if text == "smollm2-135m":
         model, tokenizer = load_directory(_smollm2_directory())
         return Checkpoint(text, model, tokenizer, SMOLLM2_SHA256, SMOLLM2_BOS)
-    directory = _find_directory(name)
+    directory = find_directory(name)
     model, tokenizer = load_directory(directory)
     return Checkpoint(text, model, tokenizer, hash_weights(directory), _usual_bos(tokenizer))
 
@@ -113,7 +113,7 @@ def _usual_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:
     return tokenizer.bos_token_id if tokens[:1] == [tokenizer.bos_token_id] else None
 
 
-def _find_directory(name: str | Path) -> Path:
+def find_directory(name: str | Path) -> Path:
     """The local directory called `name`, downloaded first when it is a hub name."""
     path = Path(os.path.expanduser(name))
     if isinstance(name, str) and name in HUB_ALIASES:
