@@ -10,7 +10,8 @@ probability of being on is sigmoid(l) whatever the temperature.
 
 The noise is not drawn from a running generator but computed from (seed, step, position) by an
 integer hash: a search that is interrupted and resumed, or evaluated in between, sees the same
-noise, bit for bit, and nothing has to be stored for it.
+noise, bit for bit, and nothing has to be stored for it, not even between a sample and its
+gradient.
 
 Sampling, the straight-through gradient, the sparsity gradient and Adam are element-wise over up
 to a hundred million logits, so each of the two passes over them is one function, compiled into
@@ -51,8 +52,6 @@ class MaskLogits:
     """Seed of the noise; give different kinds of mask different seeds."""
     first_moment: Float[Tensor, " mask"]
     second_moment: Float[Tensor, " mask"]
-    slope: Float[Tensor, " mask"]
-    """ds/dl of the last sample."""
 
     @classmethod
     def start(
@@ -66,32 +65,26 @@ class MaskLogits:
             seed=seed,
             first_moment=torch.zeros_like(values),
             second_moment=torch.zeros_like(values),
-            slope=torch.empty_like(values),
         )
 
     def sample(self, step: int, out: Float[Tensor, " mask"]) -> None:
         """Draw the masks of a step; `out` becomes the masked values."""
-        key, again = noise_keys(self.seed, step)
-        _apply(
-            _sample_chunk,
-            [self.logits, self.values, out, self.slope],
-            (key, again),
-            temperature=self.temperature,
-        )
+        _apply(_sample_chunk, [self.logits, self.values, out], noise_keys(self.seed, step))
 
     def update(
         self, grad: Float[Tensor, " mask"], step: int, learning_rate: float, push: float
     ) -> None:
         """One Adam step on the logits.
 
-        grad: gradient of the loss for the *masked values* of the last sample.
+        grad: gradient of the loss for the *masked values* of this step's sample.
         push: derivative of the objective for each mask's probability (the sparsity term).
         """
         corrections = 1 / (1 - BETA1 ** (step + 1)), 1 / (1 - BETA2 ** (step + 1))
         _apply(
             _update_chunk,
-            [self.logits, self.first_moment, self.second_moment, self.slope, self.values, grad],
-            (learning_rate, push, *corrections),
+            [self.logits, self.first_moment, self.second_moment, self.values, grad],
+            (*noise_keys(self.seed, step), learning_rate, push, *corrections),
+            temperature=self.temperature,
         )
 
     def hard(self) -> Bool[Tensor, " mask"]:
@@ -137,25 +130,17 @@ def uniform(index: Int[Tensor, " n"], key: Any, again: Any) -> Float[Tensor, " n
     return ((bits >> 9) & 0x7FFFFF).float() * 2.0**-23 + 2.0**-24
 
 
-def _sample_chunk(
-    offset: Any,
-    logits: Tensor,
-    values: Tensor,
-    out: Tensor,
-    slope: Tensor,
-    key: Any,
-    again: Any,
-    temperature: float,
-) -> None:
+def _odds_against(offset: Any, logits: Tensor, key: Any, again: Any) -> Tensor:
+    """Odds of "off" under a step's noise: a mask is on exactly where they are below one."""
     index = torch.arange(len(logits), device=logits.device, dtype=torch.int32) + offset
     u = uniform(index, key, again)
-    # Odds of "off" under this noise: the mask is on exactly where they are below one.
-    off = torch.exp(-logits) * (1 - u) / u
-    out.copy_(values * (off < 1))
-    if temperature != 1:
-        off = off ** (1 / temperature)
-    on = 1 / (1 + off)
-    slope.copy_(on * (1 - on) / temperature)
+    return torch.exp(-logits) * (1 - u) / u
+
+
+def _sample_chunk(
+    offset: Any, logits: Tensor, values: Tensor, out: Tensor, key: Any, again: Any
+) -> None:
+    out.copy_(values * (_odds_against(offset, logits, key, again) < 1))
 
 
 def _update_chunk(
@@ -163,16 +148,22 @@ def _update_chunk(
     logits: Tensor,
     first: Tensor,
     second: Tensor,
-    slope: Tensor,
     values: Tensor,
     grad: Tensor,
+    key: Any,
+    again: Any,
     learning_rate: Any,
     push: Any,
     first_correction: Any,
     second_correction: Any,
+    temperature: float,
 ) -> None:
+    against = _odds_against(offset, logits, key, again)
+    if temperature != 1:
+        against = against ** (1 / temperature)
+    on = 1 / (1 + against)
     p = torch.sigmoid(logits)
-    g = grad * values * slope + push * p * (1 - p)
+    g = grad * values * (on * (1 - on) / temperature) + push * p * (1 - p)
     m = first + (g - first) * (1 - BETA1)
     v = second + (g * g - second) * (1 - BETA2)
     step = learning_rate * (m * first_correction) / (torch.sqrt(v * second_correction) + EPSILON)

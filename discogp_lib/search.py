@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm import tqdm
 
@@ -309,16 +309,9 @@ class Stage:
         for kind in self.kinds:
             self.masks[kind].sample(step, self.sample[kind])
             self.grads[kind].zero_()
-        loss = fidelity_loss(
-            config.fidelity,
-            self.model,
-            self._states(batch),
-            self.full_states[index.to(self.full_states.device)],
-            batch.labels,
-            batch.targets,
-        )
-        loss.backward()
-        losses = {"fidelity": float(loss.detach())}
+        losses = {
+            "fidelity": self._sheaf_step(batch, self.full_states[index.to(self.model.device)])
+        }
         if config.completeness > 0 and step % config.complement_every == 0:
             losses["completeness"] = self._complement_step(batch)
         for kind in self.kinds:
@@ -329,6 +322,19 @@ class Stage:
 
     def _push(self, kind: Kind) -> Push:
         return self.config.weight_push if kind == "weights" else self.config.edge_push
+
+    def _sheaf_step(self, batch: Split, full_states: Float[Tensor, "prompt d_model"]) -> float:
+        """Set the gradient of the fidelity loss; the pass's memory is free when it returns."""
+        loss = fidelity_loss(
+            self.config.fidelity,
+            self.model,
+            self._states(batch),
+            full_states,
+            batch.labels,
+            batch.targets,
+        )
+        loss.backward()
+        return float(loss.detach())
 
     def _complement_step(self, batch: Split) -> float:
         """Add the gradient of the completeness loss, through the reverse of the same sample.

@@ -6,6 +6,7 @@ streams or blocks is used, and everything is ordinary autograd, so its gradients
 """
 
 import math
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -351,3 +352,74 @@ def planted_task(n: int = 48) -> Task:
     tokens = torch.cat([x[:, None].expand(-1, 3), torch.full((n, 1), 4)], dim=1)
     split = make_split(tokens, torch.tensor([[2, 3]]).repeat(n, 1), x)
     return make_task(split, split, split)
+
+
+def planted_pointer(seed: int, layers: int = 3, heads: int = 4) -> tuple[Any, set[str]]:
+    """A GPT-2 in which one head finds the marked token, and one MLP says which it was.
+
+    Prompts are five tokens, each of content 0 or 1, one of them marked, and an end; the answer is
+    the content of the marked one. Where head and MLP sit is drawn from the seed. The head's query
+    reads the end, its key the mark and its value the content; without any of the three it only
+    averages. All other nodes read and write noise that is the same whatever the content.
+    Dimensions in pairs of opposite sign, so that no norm's mean tells anything: 0 content, 2 mark,
+    4 end, 6 message; 8 and 9 the answers; 10-15 noise.
+    Gives the model and the five edges that matter.
+    """
+    noise, draw = torch.Generator().manual_seed(seed), random.Random(seed)
+    layer, head = draw.randrange(layers), draw.randrange(heads)
+    mlp = draw.randrange(layer, layers)
+    width = 16 // heads
+    hf = random_gpt2(layers=layers, heads=heads, d_head=width, n_inner=8)
+    p = {name.removeprefix("transformer."): value for name, value in hf.named_parameters()}
+    with torch.no_grad():
+        for name, parameter in p.items():
+            parameter.fill_(float("ln_" in name and name.endswith("weight")))
+        tokens = p["wte.weight"]  # contents 0 and 1, the same marked, end, the answers
+        for token, pair, sign in (
+            (0, 0, -1),
+            (1, 0, 1),
+            (2, 0, -1),
+            (3, 0, 1),
+            (2, 2, 1),
+            (3, 2, 1),
+            (4, 4, 1),
+        ):
+            tokens[token, pair], tokens[token, pair + 1] = sign, -sign
+        tokens[5, 8] = tokens[6, 9] = 1.0
+        tokens[:4, 10:] = 0.5 * torch.randn(6, generator=noise)
+        tokens[4, 10:] = 0.5 * torch.randn(6, generator=noise)
+        for i in range(layers):
+            for reads, writes in (("attn.c_attn", "attn.c_proj"), ("mlp.c_fc", "mlp.c_proj")):
+                into, out = p[f"h.{i}.{reads}.weight"], p[f"h.{i}.{writes}.weight"]
+                into[10:] = 0.3 * torch.randn(into[10:].shape, generator=noise)
+                out[:, 10:] = 0.3 * torch.randn(out[:, 10:].shape, generator=noise)
+        attention = p[f"h.{layer}.attn.c_attn.weight"].view(16, 3, heads, width)
+        attention[:, :, head] = 0
+        attention[4, 0, head], attention[2, 1, head], attention[0, 2, head] = 2.0, 2.0, 1.0
+        message = p[f"h.{layer}.attn.c_proj.weight"].view(heads, width, 16)
+        message[head] = 0
+        message[head, :, 6], message[head, :, 7] = 0.4, -0.4
+        for name in ("c_fc", "c_proj"):
+            p[f"h.{mlp}.mlp.{name}.weight"].zero_()
+        p[f"h.{mlp}.mlp.c_fc.weight"][6] = torch.tensor([2.0] * 4 + [-2.0] * 4)
+        p[f"h.{mlp}.mlp.c_proj.weight"][:4, 9] = 2.0
+        p[f"h.{mlp}.mlp.c_proj.weight"][4:, 8] = 2.0
+        # A constant part: else the last norm would blow up the faintest message to certainty.
+        p[f"h.{mlp}.mlp.c_proj.bias"][6:8] = torch.tensor([3.0, -3.0])
+    into_head = {f"input->a{layer}.h{head}<{part}>" for part in "qkv"}
+    return hf, into_head | {f"a{layer}.h{head}->m{mlp}", f"m{mlp}->logits"}
+
+
+def pointer_task(n: int = 96, length: int = 5) -> Task:
+    """Which content the marked token has."""
+
+    def split(seed: int) -> Split:
+        generator = torch.Generator().manual_seed(seed)
+        contents = torch.randint(0, 2, (n, length), generator=generator)
+        marked = torch.randint(0, length, (n,), generator=generator)
+        answers = torch.arange(n) % 2
+        contents[torch.arange(n), marked] = answers + 2
+        tokens = torch.cat([contents, torch.full((n, 1), 4)], dim=1)
+        return make_split(tokens, torch.tensor([[5, 6]]).repeat(n, 1), answers)
+
+    return make_task(split(0), split(1), split(2))

@@ -19,12 +19,11 @@ from discogp_lib.paths import REPO
 from discogp_lib.search import STALE, SearchResult, Stage, batch_index, search
 from discogp_lib.sheaf import Sheaf
 from tests.reference import (
-    PLANTED_EDGES,
     make_split,
     make_task,
     masked,
-    planted_gpt2,
-    planted_task,
+    planted_pointer,
+    pointer_task,
     random_gpt2,
     random_tokens,
 )
@@ -432,26 +431,33 @@ def test_given_start_is_taken(problem):
 # -- what it finds ------------------------------------------------------------------------------
 
 
-def test_planted_circuit_is_found():
-    """Both masks searched at once in a model where it is known what matters."""
-    model, task = masked(planted_gpt2()), planted_task()
+def test_planted_circuits_are_found():
+    """Both masks searched at once in models where it is known what matters.
+
+    The settings were picked on the models of seeds 0 to 3; these are others.
+    """
+    task = pointer_task()
     config = SearchConfig(
-        steps=100,
-        evaluate_every=25,
-        weight_push=Push(largest=1e-3, first=0.01),
-        edge_push=Push(largest=0.2, first=0.01),
+        steps=500,
+        evaluate_every=20,
+        patience=50,
+        weight_push=Push(largest=1e-3, first=0.01, rise=1.0),
+        edge_push=Push(largest=0.05, first=0.01, rise=1.0),
+        weight_learning_rate=0.07,
+        edge_learning_rate=0.07,
     )
-    precision, recall = 0.0, 0.0
-    seeds = range(3)
-    for seed in seeds:
+    precision, recall = [], []
+    for seed in (10, 11, 12):
+        hf, planted = planted_pointer(seed)
+        model = masked(hf)
         result = search(model, task, config, seed, progress=False)
         found = set(result.sheaf.edges)
-        precision += len(found & PLANTED_EDGES) / len(found) / len(seeds)
-        recall += len(found & PLANTED_EDGES) / len(PLANTED_EDGES) / len(seeds)
+        precision.append(len(found & planted) / len(found))
+        recall.append(len(found & planted) / len(planted))
         outcome = evaluate(model, result.sheaf, task.test)
         assert result.status == "reached"
-        assert outcome.accuracy == 1
+        assert outcome.accuracy >= 0.95
         assert outcome.complement_balanced_accuracy <= 0.6
-        assert result.sheaf.weight_density < 0.1
-    assert precision >= 0.9
-    assert recall >= 0.9
+        assert result.sheaf.weight_density < 0.05
+    assert sum(precision) / 3 >= 0.9, precision
+    assert sum(recall) / 3 >= 0.9, recall
