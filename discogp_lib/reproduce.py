@@ -7,6 +7,7 @@ execution was made from the same (`stamps.py`).
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -39,17 +40,17 @@ NOTEBOOKS = REPO / "notebooks"
 class Need:
     """What must have been asked for, so that a notebook has something to say."""
 
-    tasks: str
-    """How their names begin."""
+    tasks: re.Pattern[str]
+    """What their names are like."""
     least: int
     """How many of them."""
     said: str
 
 
 NEEDS = {
-    "04": Need("blimp/", 2, "two agreement tasks"),
-    "05": Need("blimp/", 2, "two agreement tasks"),
-    "06": Need("pararel/", 1, "a relation"),
+    "04": Need(re.compile("(?!pararel/)"), 2, "two tasks other than relations"),
+    "05": Need(re.compile(""), 2, "two tasks"),
+    "06": Need(re.compile("pararel/"), 1, "a relation"),
 }
 """By the notebook's number; the others make do with any task."""
 
@@ -117,8 +118,8 @@ def execute_if_changed(
     """Execute a notebook unless its last execution was made from the same; whether it was."""
     need = NEEDS.get(notebook.name[:2])
     chosen = {run.task for run in runs}
-    if need and sum(task.startswith(need.tasks) for task in chosen) < need.least:
-        say(f"{notebook.name}: skipped, it needs {need.said} and these were not asked for")
+    if need and sum(bool(need.tasks.match(task)) for task in chosen) < need.least:
+        say(f"{notebook.name}: skipped, it needs {need.said}, not asked for")
         return False
     parameters = _parameters(notebook, profile, runs)
     place = notebooks.index(notebook)

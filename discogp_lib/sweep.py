@@ -30,8 +30,9 @@ def plan(
         for seed in numbers
     ]
     if not methods:
-        runs += [run for run in variants(profile_name, numbers[0]) if run.task in chosen]
-    return sorted(runs, key=lambda run: needs_budget(run.method))
+        more = [*variants(profile_name, numbers[0]), *ablations(profile_name, numbers)]
+        runs += [run for run in more if run.task in chosen]
+    return sorted(dict.fromkeys(runs), key=lambda run: needs_budget(run.method))
 
 
 def variants(profile_name: str, seed: int) -> list[Run]:
@@ -40,6 +41,17 @@ def variants(profile_name: str, seed: int) -> list[Run]:
         Run(profile_name, task, f"discogp@{variant}", seed)
         for variant in variant_names()
         for task in get_profile(profile_name).variant_tasks
+    ]
+
+
+def ablations(profile_name: str, seeds: Sequence[int]) -> list[Run]:
+    """DiscoGP and ACDC under other ablations: all seeds on IOI, as in the paper, else the first."""
+    tasks = dict.fromkeys(["ioi", *get_profile(profile_name).variant_tasks])
+    return [
+        Run(profile_name, task, method, seed)
+        for task in tasks
+        for method in ("discogp@mean", "acdc@mean", "acdc@interchange")
+        for seed in (seeds if task == "ioi" and method != "acdc@interchange" else seeds[:1])
     ]
 
 

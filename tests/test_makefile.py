@@ -54,6 +54,18 @@ def test_reproduce_passes_on_only_what_was_set():
     assert " ".join(options) == "--profile mini --seeds 0 1 --jobs 3 --tasks ioi pararel/P36"
 
 
+def test_a_misspelt_variable_is_refused():
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        make("-n", "reproduce", "TAKS=ioi")
+    assert "there is no variable TAKS; there are PROFILE SEEDS" in refused.value.stderr
+
+
+@pytest.mark.parametrize("target", ["test", "nbval"])
+def test_the_smoke_profile_is_computed_before_notebooks_read_it(target: str):
+    text = make("-n", target)
+    assert text.index("sweep --profile smoke --jobs 2") < text.index("--nbval")
+
+
 @pytest.mark.parametrize("target", ["reproduce", "test", "nbval", "lint", "bench", "lab"])
 def test_targets_prepare_the_environment_first(target: str):
     assert "tools/make_env.py" in make("-n", target).splitlines()[0]

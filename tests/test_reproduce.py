@@ -138,7 +138,7 @@ def test_a_notebook_that_needs_other_tasks_is_skipped(root: Path):
     lines = once(tasks=["P36"], seeds=[0])
     skipped = [line for line in lines if "skipped" in line]
     assert skipped == [
-        "04_composition.ipynb: skipped, it needs two agreement tasks and these were not asked for"
+        "04_composition.ipynb: skipped, it needs two tasks other than relations, not asked for"
     ]
 
 

@@ -48,6 +48,14 @@ def test_every_profile_has_a_plan():
         assert {run.seed for run in runs} == set(profile.seeds)
 
 
+def test_mean_ablation_has_all_seeds_on_ioi():
+    runs = plan("mini")
+    assert {r.seed for r in runs if (r.task, r.method) == ("ioi", "acdc@mean")} == {0, 1, 2}
+    assert {r.seed for r in runs if (r.task, r.method) == ("ioi", "acdc@interchange")} == {0}
+    assert {r.task for r in runs if "@" in r.method} == set(get_profile("mini").variant_tasks)
+    assert not [run for run in plan("mini", methods=["acdc"]) if "@" in run.method]
+
+
 def test_tasks_go_by_both_names():
     assert resolve_task(get_profile("mini"), "AGA") == "blimp/anaphor_gender_agreement"
     assert resolve_task(get_profile("mini"), "ioi") == "ioi"
