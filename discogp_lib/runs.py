@@ -33,7 +33,7 @@ from discogp_lib.model import MaskedTransformer, load_model
 from discogp_lib.paths import REPO, RESULTS, atomic_path
 from discogp_lib.profiles import get_profile
 from discogp_lib.sheaf import Sheaf
-from discogp_lib.tasks import Task, load_task
+from discogp_lib.tasks import SHORT_NAMES, Task, load_task
 
 RECORD_VERSION = 1
 
@@ -117,7 +117,8 @@ def compute(run: Run, *, device: str = "cpu", progress: bool = True) -> Record:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        print(f"{run} is being computed by another process; waiting for it.", file=sys.stderr)
+        if progress:
+            print(f"{run} is being computed by another process; waiting.", file=sys.stderr)
         lock.acquire()
     try:
         return _compute_locked(run, device, progress)
@@ -173,7 +174,7 @@ def _write(
         "version": RECORD_VERSION,
         "profile": run.profile,
         "task": run.task,
-        "short_name": task.short_name,
+        "short_name": SHORT_NAMES[run.task],
         "method": run.method,
         "seed": run.seed,
         "model": model.name,

@@ -108,7 +108,7 @@ def test_a_second_writer_waits_for_the_first(capsys: pytest.CaptureFixture[str])
     fcntl.flock(first, fcntl.LOCK_EX)
     release = threading.Timer(0.5, first.close)
     release.start()
-    computed = compute(run, progress=False)
+    computed = compute(run)
     assert not release.is_alive()
     assert "waiting" in capsys.readouterr().err
     assert computed.test == load_record(run).test
