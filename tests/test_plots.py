@@ -98,6 +98,17 @@ def sensitivities() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def exported() -> pd.DataFrame:
+    shares = {"multiply_adds_share": 0.4, "file_share": 0.05, "weight_share": 0.02}
+    return pd.DataFrame({"task": TASKS, "accuracy": 0.97, "full_accuracy": 0.99} | shares)
+
+
+def faithfulnesses() -> pd.DataFrame:
+    rows = [(m, s, s**0.2) for m in ("discogp", "eap") for s in (0.01, 0.1, 1.0)]
+    table = pd.DataFrame(rows, columns=["method", "share", "faithfulness"])
+    return table.assign(ablation="zero", cpr=0.8, cmd=0.2)
+
+
 def figures() -> dict[str, tuple[Figure, str]]:
     """Every figure with its caption, from small tables."""
     one = SHEAVES["AGA"][0]
@@ -133,6 +144,11 @@ def figures() -> dict[str, tuple[Figure, str]]:
         ),
         "recall": (plots.recall_curves(layers), plots.caption_recall(layers)),
         "relations": (plots.recall_relations(facts, columns=2), plots.caption_relations(facts)),
+        "shares": (plots.standalone_shares(exported()), plots.caption_shares(exported())),
+        "faithfulness": (
+            plots.faithfulness_curves(faithfulnesses(), faithfulnesses().head(1)),
+            plots.caption_faithfulness(faithfulnesses().head(2)),
+        ),
         "learning": (plots.learning_curves(curve, chance=0.5), plots.caption_learning(curve)),
         "pareto": (
             plots.pareto(points, chance=0.5, paper=paper),

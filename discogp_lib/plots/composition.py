@@ -81,7 +81,7 @@ def _heatmap(
         text = shown if np.isfinite(value) else "\N{EN DASH}"
         colour = "white" if abs(value) > 0.6 * limit else "black"
         axes.text(x, y, text, ha="center", va="center", fontsize=size, color=colour)
-    axes.set_facecolor("0.92")
+    axes.set_facecolor("0.85")
     axes.set_xticks(range(n), names, rotation=0 if n <= 4 else 90)
     axes.set_yticks(range(n), names)
     axes.tick_params(length=0)

@@ -87,8 +87,8 @@ def recall_relations(
     """
     rows = table[table["panel"] == panel]
     relations = list(relations) or in_order(rows["relation"])
-    columns = min(columns, len(relations))
     lines = -(-len(relations) // columns)
+    columns = -(-len(relations) // lines)  # no line nearly empty
     with house_style():
         figure, panels = plt.subplots(
             lines,
