@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from discogp_lib.errors import RunError
 from discogp_lib.plots.style import method_name
 from discogp_lib.profiles import ALL_METHODS, get_profile
 from discogp_lib.report import over_seeds
@@ -77,6 +78,10 @@ def stored(runs: Sequence[Run]) -> tuple[list[Record], str]:
     small = bool(runs) and get_profile(runs[0].profile).model == "mini"
     found = [compute(run, progress=False) if small else load_record(run) for run in runs]
     missing = [str(run) for run, record in zip(runs, found, strict=True) if record is None]
+    if len(missing) == len(runs):
+        raise RunError(
+            "None of the runs asked for is in the store; python -m discogp_lib sweep computes them."
+        )
     text = f"{len(runs) - len(missing)} of {len(runs)} runs are in the store"
     more = f" and {len(missing) - 12} more" if len(missing) > 12 else ""
     tail = f"; not run: {', '.join(missing[:12])}{more}." if missing else "."
@@ -225,6 +230,8 @@ def costs(frame: pd.DataFrame) -> pd.DataFrame:
 
 def tuning(records: Iterable[Record]) -> pd.DataFrame:
     """How each greedy run came to its density: what was asked, what was got, by which threshold."""
+    columns = ["short_name", "method", "seed", "asked_density", "edge_density", "threshold"]
+    columns += ["trials", "masks_evaluated", "status", "run"]
     rows = []
     for record in records:
         found, config = record.data["found"], record.data["inputs"]["config"]
@@ -244,7 +251,7 @@ def tuning(records: Iterable[Record]) -> pd.DataFrame:
                 "run": f"{record.run.task}/{record.run.method}/seed{record.run.seed}",
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=columns)
 
 
 def trials(records: Iterable[Record]) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from discogp_lib import comparison, profiles, runs
+from discogp_lib import comparison, runs
 from discogp_lib.comparison import (
     best,
     by_method,
@@ -11,6 +11,7 @@ from discogp_lib.comparison import (
     main_table,
     over_relations,
 )
+from discogp_lib.errors import RunError
 from discogp_lib.runs import Record, Run
 
 AGA, P30, P36 = "blimp/anaphor_gender_agreement", "pararel/P30", "pararel/P36"
@@ -135,9 +136,12 @@ def test_a_large_model_is_not_run_by_a_notebook(monkeypatch, tmp_path):
 
     monkeypatch.setattr(runs, "RESULTS", tmp_path)
     monkeypatch.setattr(comparison, "compute", never)
-    records, text = comparison.stored([Run("smollm2", "ioi", "acdc", 0)])
-    assert records == []
-    assert text == "0 of 1 runs are in the store; not run: ioi acdc seed 0."
-    assert profiles.PROFILES["mini"].model == "mini"
+    with pytest.raises(RunError, match="None of the runs"):
+        comparison.stored([Run("smollm2", "ioi", "acdc", 0)])
+    there = Record(Run("smollm2", "ioi", "eap", 0), {})
+    monkeypatch.setattr(comparison, "load_record", {there.run: there}.get)
+    records, text = comparison.stored([there.run, Run("smollm2", "ioi", "acdc", 0)])
+    assert records == [there]
+    assert text == "1 of 2 runs are in the store; not run: ioi acdc seed 0."
     with pytest.raises(AssertionError, match="computed"):
         comparison.stored([Run("mini", "ioi", "acdc", 0)])

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter, LogLocator
+from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
 
 from discogp_lib.plots.style import (
     CHANCE,
@@ -195,6 +195,7 @@ def _tradeoff(
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     if y == "accuracy":
         lowest = float(min(points[y].min(), chance if chance is not None else 0.0))
         axes.set_ylim(max(lowest - 0.04, -0.04), 1.05)
@@ -279,7 +280,8 @@ def _intervals(axes: Axes, table: pd.DataFrame, tasks: list[str], methods: list[
         y = rows["task"].map(tasks.index).to_numpy(float) - 0.4 + (number + 0.5) * step
         look = _look(method) | {"linestyle": "none", "markersize": 3.4, "clip_on": False}
         axes.hlines(y, rows["low"], rows["high"], color=look["color"], linewidth=0.9, alpha=0.8)
-        axes.plot(rows["mean"], y, zorder=3, **look)
+        (points,) = axes.plot(rows["mean"], y, zorder=3, **look)
+        points.set_in_layout(False)
     places = np.arange(len(tasks))
     for level, look in LEVELS.items():
         if level in table:
