@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from discogp_lib.errors import ConfigError
-from discogp_lib.slurm import SlurmOptions
+from discogp_lib.slurm import Slurm, SlurmOptions
 from tests.checkout import Checkout
 
 pytestmark = pytest.mark.slurm
@@ -198,3 +198,11 @@ def test_mistakes_are_told_before_anything_is_sent(checkout: Checkout):
         assert code == 2, said
         assert sentence in said
         assert "Traceback" not in said
+
+
+def test_a_job_asks_for_what_was_told(tmp_path: Path):
+    options = SlurmOptions("big", gpus_per_task=1, cpus_per_task=3, sbatch={"account": "me"})
+    executor = Slurm(tmp_path, options)._executor._executor
+    script = executor._make_submission_file_text("true", "id")
+    wanted = ("partition=big", "gpus-per-task=1", "cpus-per-task=3", "account=me", "time=240")
+    assert [line for line in wanted if f"#SBATCH --{line}\n" not in script] == []
