@@ -6,7 +6,7 @@ parameters) against DiscoGP's joint, weight-only and edge-only steps (masks samp
 and backward, complement forward and backward, sparsity, optimiser). All in one process, in turn,
 so that whatever else the machine does falls on all alike; CPU seconds, the minimum of the rounds.
 
-    python -m benchmarks step                 the table and the figure in results/benchmarks/
+    python -m benchmarks.step                 the table and the figure in results/benchmarks/
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging as transformers_logging
@@ -28,7 +30,15 @@ from transformers.utils import logging as transformers_logging
 from discogp_lib.checkpoints import Checkpoint
 from discogp_lib.config import SearchConfig
 from discogp_lib.model import MaskedTransformer
-from discogp_lib.paths import RESULTS, atomic_path
+from discogp_lib.paths import RESULTS
+from discogp_lib.plots.style import (
+    METHOD_COLOURS,
+    METHOD_MARKERS,
+    PAGE,
+    house_style,
+    label_panels,
+    save_figure,
+)
 from discogp_lib.runs import peak_memory_mb
 from discogp_lib.search import Kind, Stage
 from discogp_lib.sheaf import Sheaf
@@ -152,6 +162,33 @@ def print_peak_memory(name: str, n_layers: int) -> None:
     print(json.dumps({"peak_gb": peak_memory_mb() / 1024}))
 
 
+def figure(frame: pd.DataFrame) -> Figure:
+    """Ratios by depth, and memory at 12 layers; targets as dashes."""
+    methods = dict(zip(KINDS, ("discogp", "weight_pruning", "edge_pruning"), strict=True))
+    with house_style():
+        drawn, (left, right) = plt.subplots(1, 2, figsize=(PAGE, 2.4), width_ratios=[3, 2])
+        for name, method in methods.items():
+            rows = frame[frame["step"] == name].sort_values("layers")
+            colour, marker = METHOD_COLOURS[method], METHOD_MARKERS[method]
+            left.plot(rows["layers"], rows["ratio"], color=colour, marker=marker, label=name)
+        left.hlines([2.1, 2.8], 10.5, 13.5, color="0.35", linestyles="dashed", label="target")
+        left.set_xscale("log", base=2)
+        left.set_xticks(layers := sorted(frame["layers"].unique()), [str(n) for n in layers])
+        left.set(xlabel="layers", ylabel="time / fine-tuning step", ylim=(0, None))
+        left.legend(ncols=2, loc="lower right")
+        left.set_title("time of a step", loc="left")
+        bars = frame[frame["layers"] == 12]
+        colours = ["0.6", *(METHOD_COLOURS[method] for method in methods.values())]
+        right.barh(bars["step"], bars["peak_gb"], color=colours, height=0.6)
+        tuning = float(bars.loc[bars["step"] == "fine-tuning", "peak_gb"].iloc[0])
+        right.vlines(TARGETS["joint memory"] * tuning, 0.6, 1.4, color="0.35", linestyles="dashed")
+        right.invert_yaxis()
+        right.set(xlabel="peak memory (GB)")
+        right.set_title("memory at 12 layers", loc="left")
+        label_panels((left, right))
+    return drawn
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Ratios are taken on one core."""
@@ -177,8 +214,7 @@ def main() -> None:
     at_12 = frame["layers"] == 12
     frame.loc[at_12, "peak_gb"] = frame.loc[at_12, "step"].map(memory)
     frame.loc[at_12, "memory_ratio"] = frame["peak_gb"] / memory["fine-tuning"]
-    with atomic_path(RESULTS / "benchmarks" / "step.csv") as path:
-        frame.round(3).to_csv(path, index=False)
+    save_figure(figure(frame), frame.round(3), "benchmarks", "step", figures=RESULTS)
     print(frame.round(2).to_string(index=False))
     for name, target in TARGETS.items():
         column = "memory_ratio" if name.endswith("memory") else "ratio"

@@ -18,7 +18,7 @@ from typing import Any
 
 import nbformat
 
-from discogp_lib.paths import FIGURES, PACKAGE, RESULTS, atomic_path
+from discogp_lib.paths import FIGURES, PACKAGE, REPO, RESULTS, atomic_path
 from discogp_lib.runs import Run, file_sha256
 
 NAME = PACKAGE.name
@@ -80,6 +80,7 @@ def notebook_hash(
     code = "\n".join(source for kind, source in cells if kind == "code")
     parts = [json.dumps(parameters, sort_keys=True), json.dumps(cells)]
     parts += [file_sha256(path) for path in library_files(code)]
+    parts += [file_sha256(path) for path in sorted((REPO / "paper").glob("*.csv"))]
     parts.append(records_hash(runs))
     for stamp in earlier:
         parts += [f"{k} {v}" for k, v in sorted(stamp.outputs.items()) if "/tables/" in k]
