@@ -17,6 +17,7 @@ from discogp_lib.config import SearchConfig
 from discogp_lib.discover import discover
 from discogp_lib.errors import DiscoGPError
 from discogp_lib.evaluate import Evaluation, evaluate, label_logits
+from discogp_lib.lens import lens_model
 from discogp_lib.methods import METHODS
 from discogp_lib.model import MaskedTransformer, load_model
 from discogp_lib.search import SearchResult, search
@@ -36,6 +37,7 @@ __all__ = [
     "discover",
     "evaluate",
     "label_logits",
+    "lens_model",
     "load_model",
     "load_task",
     "search",
