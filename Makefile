@@ -37,7 +37,7 @@ help: ## show this list (the default)
 ## DEVICE  cpu, cuda or cuda:1
 ## JOBS    worker processes, for reproduce and for the tests (2)
 ## TASKS   only these tasks, such as "ioi pararel/P36"
-## METHODS only these methods, such as "discogp acdc"
+## METHODS only these methods, such as "acdc eap", and DiscoGP to compare them with
 ## PYTHON  Python that .venv is made with, or one inside an environment to use instead of .venv
 
 env: ## prepare the environment: the active virtual or conda one (not conda's base), else .venv
