@@ -1,7 +1,12 @@
 """What every test shares: one thread each, no network, checked shapes, and tiny models."""
 
 import os
+import signal
 import sys
+
+# A shell starts what it puts in the background deaf to Ctrl-C, and that is inherited.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before torch and the hub's client are imported: both read these once.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
