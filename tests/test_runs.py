@@ -10,7 +10,6 @@ import pytest
 
 from discogp_lib import profiles, runs
 from discogp_lib.__main__ import main
-from discogp_lib.config import SearchConfig
 from discogp_lib.errors import ConfigError
 from discogp_lib.evaluate import evaluate
 from discogp_lib.methods import METHODS
@@ -19,25 +18,15 @@ from discogp_lib.profiles import Profile
 from discogp_lib.report import over_seeds, records_frame, report
 from discogp_lib.runs import Run, cached_model, cached_task, compute, finished, load_record
 from discogp_lib.sweep import plan, sweep
+from tests import quick
 
 AGA = "blimp/anaphor_gender_agreement"
 
-QUICK = Profile(
-    name="quick",
-    model="mini",
-    tasks=(AGA, "ioi"),
-    methods=("magnitude", "discogp"),
-    seeds=(0, 1),
-    search=SearchConfig(
-        steps=4, evaluate_every=2, batch_size=4, dev_prompts=8, weight_logit=1.0, edge_logit=1.0
-    ),
-    variant_tasks=(AGA,),
-    about="a test",
-)
+QUICK = replace(quick.QUICK, tasks=(AGA, "ioi"), variant_tasks=(AGA,))
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Profile:
+def quick_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Profile:
     """A profile of seconds, and a store that is thrown away."""
     monkeypatch.setitem(profiles.PROFILES, "quick", QUICK)
     monkeypatch.setattr(runs, "RESULTS", tmp_path)

@@ -6,6 +6,7 @@ very rule on its own tables too. What is missing is None, never a guess.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
 
 import pandas as pd
@@ -26,7 +27,7 @@ PAIRS = (*BLIMP, "IOI")
 FACTS = tuple(RELATIONS)
 
 
-class Evidence:
+class Evidence(ABC):
     """Everything that a judge may ask for."""
 
     name: str
@@ -34,15 +35,15 @@ class Evidence:
     model: str
 
     @property
+    @abstractmethod
     def records(self) -> pd.DataFrame:
         """The columns of `report.records_frame` that are known, and `kept_accuracy`, the accuracy
         as a share of the full model's; may be empty."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def chance(self) -> dict[str, float]:
         """By task, the accuracy of a guess."""
-        raise NotImplementedError
 
     @property
     def compositions(self) -> pd.DataFrame | None:
