@@ -37,7 +37,7 @@ PAPER = (
     Item("Table 9", "IOI infilling words", "01", ("ioi_words",)),
     Item("Table 10", "PARAREL relations", "01", ("pararel_relations",)),
     Item("Tables 11 and 12", "Performance on each PARAREL relation", "03", ("pararel",)),
-    Item("Figure 1", "DiscoGP, sketched", "02", (), ("discovery_curves",)),
+    Item("Figure 1", "DiscoGP, sketched", "02", (), ("sheaf", "discovery_curves")),
     Item("Figure 2", "Computation graph and pruning, sketched", "05", (), ("overlap_pair",)),
     Item("Figure 3", "Factual sheaves by layer", "06", (), ("recall", "recall_relations_edges")),
     Item("Figure 4", "Split QKV pruning, sketched", "05", (), ("overlap_maps", "overlap_pair")),

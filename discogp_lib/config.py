@@ -105,7 +105,7 @@ class SearchConfig(PlainConfig):
     complement_every: int = 2
     """Compute the completeness loss every so many steps. Ours: it doubles the cost of a step."""
 
-    steps: int = 140
+    steps: int = 100
     """Steps of the search, of both stages together when sequential. Tuned; the authors take
     about 8,000."""
 
@@ -115,10 +115,10 @@ class SearchConfig(PlainConfig):
     batch_size: int = 16
     """Prompts per step. Tuned; the authors use 32 or 64."""
 
-    weight_push: Push = Push(largest=4e-4)
+    weight_push: Push = Push(largest=5e-4)
     """Push on the weight masks. Tuned; the authors' 1,000 for GPT-2 small is 1.2e-5 a mask."""
 
-    edge_push: Push = Push(largest=1e-2)
+    edge_push: Push = Push(largest=1.2e-2)
     """Push on the edge masks. Tuned; the authors' 100 for GPT-2 small is 3.1e-3 a mask."""
 
     weight_temperature: float = 1.0

@@ -13,17 +13,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 
 from discogp_lib.errors import DiscoGPError
 from discogp_lib.runs import Run, compute
 from discogp_lib.schedule import Outcome
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @runtime_checkable
@@ -217,13 +221,36 @@ def _cause_of_death(exit_code: int | None) -> str:
     return f"its process ended with exit code {exit_code}; the next call resumes it"
 
 
-def _work(pipe: Connection, device: str) -> None:
-    """What a worker process does: runs, until the pipe is closed."""
+def side_by_side(make: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """`make` of every item, in order, computed in one process per core.
+
+    make: a function of a module, since a worker has to find it by name.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["discogp_lib.executors"])
+    jobs = min(default_jobs("cpu"), len(items))
+    if jobs <= 1:
+        return [make(item) for item in items]
+    with ProcessPoolExecutor(jobs, context, initializer=_settle_in) as pool:
+        try:
+            return list(pool.map(make, items))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _settle_in() -> None:
+    """Make this process a worker: quiet, alone on its core, gone when its parent is."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leave nothing half written behind
     threading.Thread(target=_die_with_parent, daemon=True).start()
     os.environ["OMP_NUM_THREADS"] = "1"  # side by side they share the cores, not fight for them
     torch.set_num_threads(1)
+
+
+def _work(pipe: Connection, device: str) -> None:
+    """What a worker process does: runs, until the pipe is closed."""
+    _settle_in()
     while True:
         try:
             run = pipe.recv()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -68,6 +69,12 @@ class Profile:
     """Tasks on which the variants of DiscoGP are compared, with the first seed."""
     about: str
     """What it is for, and how long it takes on what."""
+    more_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Further seeds of some tasks."""
+
+    def seeds_of(self, task: str) -> tuple[int, ...]:
+        """All seeds of a task."""
+        return (*self.seeds, *self.more_seeds.get(task, ()))
 
 
 PROFILES = {
@@ -108,6 +115,7 @@ PROFILES = {
             search=SMOLLM2,
             variant_tasks=("ioi",),
             about="SmolLM2-135M on real BLiMP, IOI and PARAREL; days on two cores, run by run",
+            more_seeds={"ioi": (1, 2), "blimp/anaphor_number_agreement": (1, 2)},
         ),
         Profile(
             name="paper",

@@ -22,14 +22,14 @@ def plan(
     """The runs of a profile, narrowed as asked; those that others build on come first."""
     profile = get_profile(profile_name)
     chosen = [resolve_task(profile, name) for name in tasks] if tasks else list(profile.tasks)
-    numbers = tuple(seeds) if seeds else profile.seeds
     runs = [
         Run(profile_name, task, method, seed)
         for method in methods or profile.methods
         for task in chosen
-        for seed in numbers
+        for seed in seeds or profile.seeds_of(task)
     ]
     if not methods:
+        numbers = tuple(seeds or profile.seeds)
         more = [*variants(profile_name, numbers[0]), *ablations(profile_name, numbers)]
         runs += [run for run in more if run.task in chosen]
     return sorted(dict.fromkeys(runs), key=lambda run: needs_budget(run.method))

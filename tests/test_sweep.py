@@ -13,7 +13,14 @@ import pytest
 import torch
 
 from discogp_lib.errors import ConfigError
-from discogp_lib.executors import InProcess, attempt, default_device, default_jobs, spread
+from discogp_lib.executors import (
+    InProcess,
+    attempt,
+    default_device,
+    default_jobs,
+    side_by_side,
+    spread,
+)
 from discogp_lib.methods import METHODS
 from discogp_lib.profiles import PROFILES, get_profile
 from discogp_lib.runs import Run, load_record
@@ -45,7 +52,9 @@ def test_every_profile_has_a_plan():
         runs = plan(name)
         assert len(set(runs)) == len(runs)
         assert {run.task for run in runs} == set(profile.tasks)
-        assert {run.seed for run in runs} == set(profile.seeds)
+        assert {(run.task, run.seed) for run in runs} == {
+            (task, seed) for task in profile.tasks for seed in profile.seeds_of(task)
+        }
 
 
 def test_mean_ablation_has_all_seeds_on_ioi():
@@ -178,3 +187,18 @@ def test_killed_workers_do_not_outlive_their_parent(busy: subprocess.Popen[str])
 def alive(pid: int) -> bool:
     status = Path(f"/proc/{pid}/status")
     return status.exists() and "Z (zombie)" not in status.read_text()
+
+
+def test_side_by_side_keeps_the_order_and_leaves_this_process() -> None:
+    found = side_by_side(process_and, [3, 1, 2])
+    assert [item for _, item in found] == [3, 1, 2]
+    assert os.getpid() not in {process for process, _ in found}
+
+
+def process_and(item: int) -> tuple[int, int]:
+    return os.getpid(), item
+
+
+def test_side_by_side_passes_an_error_on() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        side_by_side(int, ["1", "one"])
