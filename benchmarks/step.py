@@ -139,6 +139,7 @@ def measure_times(n_layers: int, rounds: int) -> pd.DataFrame:
     frame = pd.DataFrame({"step": list(seconds), "cpu_seconds": list(seconds.values())})
     frame["ratio"] = frame["cpu_seconds"] / seconds["fine-tuning"]
     frame.insert(0, "layers", n_layers)
+    print(frame.round(2).to_string(index=False), flush=True)
     return frame
 
 
@@ -148,6 +149,24 @@ def measure_memory(name: str, n_layers: int) -> float:
     command += ["--layers", str(n_layers)]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(found.stdout.splitlines()[-1])["peak_gb"]
+
+
+def with_memory(frame: pd.DataFrame, memory: dict[str, float]) -> pd.DataFrame:
+    """The table of times with the peak memory at 12 layers, in GB and as a ratio."""
+    peak = frame["step"].map(memory).where(frame["layers"] == 12)
+    return frame.assign(peak_gb=peak, memory_ratio=peak / memory["fine-tuning"])
+
+
+def verdicts(frame: pd.DataFrame) -> list[str]:
+    """Each target with what was measured at 12 layers."""
+    rows = frame[frame["layers"] == 12].set_index("step")
+    texts = []
+    for name, target in TARGETS.items():
+        column = "memory_ratio" if name.endswith("memory") else "ratio"
+        found = rows.loc[name.removesuffix(" memory"), column]
+        told = "met" if found <= target else "missed"
+        texts.append(f"{name}: {found:.2f}x, at most {target}x: {told}")
+    return texts
 
 
 def print_peak_memory(name: str, n_layers: int) -> None:
@@ -209,18 +228,12 @@ def main() -> None:
         if options.memory_of:
             print_peak_memory(options.memory_of, options.layers[0])
             return
-        frame = pd.concat([measure_times(n, options.rounds) for n in options.layers])
+        times = [measure_times(n, options.rounds) for n in options.layers]
     memory = {name: measure_memory(name, 12) for name in ("fine-tuning", *KINDS)}
-    at_12 = frame["layers"] == 12
-    frame.loc[at_12, "peak_gb"] = frame.loc[at_12, "step"].map(memory)
-    frame.loc[at_12, "memory_ratio"] = frame["peak_gb"] / memory["fine-tuning"]
+    frame = with_memory(pd.concat(times, ignore_index=True), memory)
     save_figure(figure(frame), frame.round(3), "benchmarks", "step", figures=RESULTS)
     print(frame.round(2).to_string(index=False))
-    for name, target in TARGETS.items():
-        column = "memory_ratio" if name.endswith("memory") else "ratio"
-        row = frame[at_12 & (frame["step"] == name.removesuffix(" memory"))].iloc[0]
-        verdict = "met" if row[column] <= target else "missed"
-        print(f"{name}: {row[column]:.2f}x, at most {target}x: {verdict}")
+    print(*verdicts(frame), sep="\n")
 
 
 if __name__ == "__main__":
