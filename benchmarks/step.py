@@ -163,7 +163,7 @@ def verdicts(frame: pd.DataFrame) -> list[str]:
     texts = []
     for name, target in TARGETS.items():
         column = "memory_ratio" if name.endswith("memory") else "ratio"
-        found = rows.loc[name.removesuffix(" memory"), column]
+        found = float(rows[column][name.removesuffix(" memory")])
         told = "met" if found <= target else "missed"
         texts.append(f"{name}: {found:.2f}x, at most {target}x: {told}")
     return texts
