@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from discogp_lib import claims
 from discogp_lib.__main__ import main, parser
 from discogp_lib.methods.settings import base_method
 from discogp_lib.paths import REPO
@@ -86,6 +87,10 @@ def test_python_commands_can_be_called(words: list[str], capsys: pytest.CaptureF
     if arguments[0] == "report":
         assert main(arguments) == 0
         assert capsys.readouterr().out
+
+
+def test_the_claims_are_those_of_the_committed_tables():
+    assert claims.readme_table(("mini", "smollm2")) in README
 
 
 def test_the_readme_has_an_example():

@@ -78,14 +78,19 @@ def counts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def readme_table(profiles: Sequence[str] = ("mini", "smollm2")) -> str:
-    """The headline claims in Markdown: the verdict of each profile, and on how much it rests."""
+    """The headline claims in Markdown: what the claims table of each profile says of them."""
     headlines = [claim for claim in claims() if claim.headline]
     table = pd.DataFrame({"claim": [claim.claim for claim in headlines]})
     for profile in profiles:
-        evidence = MeasuredEvidence(profile)
-        found = [judge(claim, evidence) for claim in headlines]
-        table[f"`{profile}`"] = [
-            f"{one.verdict} ({one.coverage})" if one.coverage else one.verdict.value
-            for one in found
-        ]
+        told = _told(profile)
+        table[f"`{profile}`"] = [told.get(claim.id, Verdict.NOT_RUN.value) for claim in headlines]
     return to_markdown(table)
+
+
+def _told(profile: str) -> dict[str, str]:
+    """By claim: the verdict of a profile's written table, and on how much it rests."""
+    written = MeasuredEvidence(profile).table("claims")
+    if written is None:
+        return {}
+    rests = ("" if pd.isna(coverage) else f" ({coverage})" for coverage in written["coverage"])
+    return dict(zip(written["id"], written["verdict"].add(list(rests)), strict=True))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PAIR_SIZES = (400, 200, 400)
 """Most rows of train, dev and test for BLiMP (1,000 rows a paradigm) and IOI."""
+NEAR_PERFECT = ("mini", "gpt2")
+"""Models that answer nearly every prompt of BLiMP and IOI, so that all of them are used."""
 GENERATED = "generated"
 """The source of the mini model's tasks."""
 IOI_DRAWN = 2000
@@ -48,9 +50,9 @@ def load_task(
 ) -> Task:
     """One of the paper's nineteen tasks, tokenised and split for a model.
 
-    BLiMP and IOI are used in full; of a PARAREL relation only the prompts the model answers
-    correctly, as in the paper, and the audit keeps the count. The answer's label set is the two
-    words, or all answers of the relation, by their first tokens.
+    Only prompts that the model answers correctly are used, and the audit keeps the count; as in
+    the paper, BLiMP and IOI are used in full for GPT-2, which is near perfect on them. The answer's
+    label set is the two words, or all answers of the relation, by their first tokens.
 
     Args:
         name: "ioi", "blimp/<paradigm>" or "pararel/<relation>".
@@ -81,7 +83,7 @@ def load_task(
         source=found.source,
         sizes=sizes or (None if relation else PAIR_SIZES),
         seed=seed,
-        only_correct=relation,
+        only_correct=relation or model.name not in NEAR_PERFECT,
         held_out_templates=held_out_templates,
         unfit_words=found.unfit_words,
     )

@@ -148,8 +148,13 @@ def test_tables_of_other_notebooks_are_evidence(store: Path) -> None:
 def test_summary_and_short_table(store: Path) -> None:
     table = claims.claims_table(MeasuredEvidence("quick"))
     assert claims.counts(table)["n"].sum() == len(table) == len(claims.claims())
+    folder = store / "quick/tables"
+    assert "not run" in claims.readme_table(["quick"])
+    folder.mkdir(parents=True, exist_ok=True)
+    table.assign(verdict="reproduced", coverage="2 of 3 tasks").to_csv(folder / "claims.csv")
     text = claims.readme_table(["quick"]).splitlines()
     headlines = [claim for claim in claims.claims() if claim.headline]
     assert text[0] == "| claim | `quick` |"
     assert len(text) == 2 + len(headlines)
     assert all(claim.claim in line for claim, line in zip(headlines, text[2:], strict=True))
+    assert all("reproduced (2 of 3 tasks)" in line for line in text[2:])

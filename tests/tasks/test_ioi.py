@@ -16,8 +16,10 @@ from discogp_lib.tasks.load import load_task
 
 
 @pytest.fixture
-def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_data(monkeypatch: pytest.MonkeyPatch, answers) -> None:
+    """The paper's own names, and a model that is always right."""
     monkeypatch.delenv("DISCOGP_DATA", raising=False)
+    answers(lambda prompt: True)
 
 
 def test_a_prompt_by_hand_in_both_orders():
@@ -59,6 +61,15 @@ def test_the_task_is_balanced_and_its_corrupted_prompts_are_as_long(toy_model, n
     prompts = [set(split.prompts) for split in (task.train, task.dev, task.test)]
     assert not prompts[0] & prompts[1]
     assert not (prompts[0] | prompts[1]) & prompts[2]
+
+
+def test_a_model_that_errs_gets_the_prompts_it_answers(toy_model, no_data, answers):
+    answers(lambda prompt: " store" not in prompt)
+    task = load_task("ioi", toy_model, sizes=(60, 30, 60))
+    prompts = task.train.prompts + task.dev.prompts + task.test.prompts
+    assert len(prompts) == 150
+    assert not [prompt for prompt in prompts if " store" in prompt]
+    assert 150 < task.audit.correct < task.audit.rows_in
 
 
 def test_one_order_alone(toy_model, no_data):
