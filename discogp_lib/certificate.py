@@ -106,26 +106,31 @@ def certify_run(run: Run, *, device: str = "cpu") -> Certificate:
 
 
 def certificates(profile: str, tasks: Sequence[str], seed: int) -> pd.DataFrame:
-    """One row per task whose DiscoGP sheaf is in the store: its certificate, and shares.
-
-    A certificate is made once for a sheaf and for this code, and then read.
-    """
-    rows = []
-    for task in tasks:
-        run = Run(profile, task, "discogp", seed)
-        if (record := load_record(run)) is not None:
-            inputs = {"sheaf_sha256": record.data["sheaf_sha256"], "code": _code_sha256()}
-            made = derived(run, "certified", inputs, partial(_as_row, run))
-            row = {"short_name": record.data["short_name"], **made.iloc[0].to_dict()}
-            rows.append(row | {"full_accuracy": record.test["full_accuracy"]})
-    table = pd.DataFrame(rows)
-    if table.empty:
-        return table
+    """One row per task whose DiscoGP sheaf is in the store: its certificate, and shares."""
+    found = [certified(Run(profile, task, "discogp", seed)) for task in tasks]
+    there = [table for table in found if not table.empty]
+    if not there:
+        return pd.DataFrame()
+    table = pd.concat(there, ignore_index=True)
     return table.assign(
         file_share=table["file_bytes"] / table["checkpoint_bytes"],
         multiply_adds_share=table["multiply_adds"] / table["full_multiply_adds"],
         weight_share=table["kept_weights"] / table["n_weights"],
     )
+
+
+def certified(run: Run) -> pd.DataFrame:
+    """The certificate of a run as one row, none if the run is not in the store.
+
+    It is made once for a sheaf and for this code, and then read.
+    """
+    record = load_record(run)
+    if record is None:
+        return pd.DataFrame()
+    inputs = {"sheaf_sha256": record.data["sheaf_sha256"], "code": _code_sha256()}
+    row = derived(run, "certified", inputs, partial(_as_row, run))
+    row.insert(0, "short_name", record.data["short_name"])
+    return row.assign(full_accuracy=record.test["full_accuracy"])
 
 
 def _as_row(run: Run) -> pd.DataFrame:

@@ -40,18 +40,25 @@ AUTHORS = SearchConfig(
 100 for the edges, edge lambda up over 20 epochs and down over 20."""
 
 SMOLLM2 = SearchConfig(
-    steps=300,
+    fidelity="distribution",
+    completeness=0.0,
+    steps=180,
     batch_size=8,
-    weight_push=Push(largest=1.2e-4, rise=0.8),
-    edge_push=Push(largest=8e-3, rise=0.8),
+    weight_push=Push(largest=2e-4),
+    edge_push=Push(largest=1e-2),
     weight_learning_rate=0.1,
     edge_learning_rate=0.1,
-    complement_every=4,
+    weight_logit=4.0,
+    edge_logit=4.0,
+    min_accuracy=0.98,
     max_complement=None,
-    evaluate_every=25,
+    evaluate_every=10,
+    patience=100,
     dev_prompts=64,
 )
-"""Settings for SmolLM2-135M."""
+"""Settings for SmolLM2-135M, tuned on dev prompts of ANA and IOI. Fidelity to the distribution,
+because with the paper's, to the answer, ANA was lost on the way (61 % at 12 % of the weights), and
+no completeness loss, because with it a search of as many steps kept 20 % of the weights."""
 
 
 @dataclass(frozen=True)

@@ -264,8 +264,8 @@ class AcdcSearch:
 
     # -- tuning the threshold -----------------------------------------------------------------
 
-    def tune(self, density: float) -> Trial:
-        """A trial with at least the density, and hardly more.
+    def tune(self, density: float, near: float = NEAR) -> Trial:
+        """A trial with at least the density, and at most a share `near` more.
 
         If not even the smallest threshold leaves as many edges, the trial with the most.
         """
@@ -273,7 +273,7 @@ class AcdcSearch:
         best, rise = self._enough(target), FIRST_RISE
         if best is None:
             return max(self.trials, key=lambda t: t.edges)
-        while best.edges > max(target + 1, (1 + NEAR) * target) and rise > LAST_RISE:
+        while best.edges > max(target + 1, (1 + near) * target) and rise > LAST_RISE:
             trial = self.run(best.threshold * rise, start=best, least=target)
             if trial.complete:
                 best = trial
