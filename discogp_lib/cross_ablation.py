@@ -22,10 +22,10 @@ from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Task
 
 ABLATIONS: tuple[Ablation, ...] = get_args(Ablation)
-PROMPTS = 100
+PROMPTS = 64
 """Test prompts, the first so many: reference values of every sender are large."""
 BATCH = 16
-VERSION = 1
+VERSION = 2
 EMPTY = "no edges"
 """The name of what is left when every edge is cut."""
 
