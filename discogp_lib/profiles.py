@@ -111,8 +111,8 @@ PROFILES = {
             seeds=(0, 1, 2),
             search=SearchConfig(),
             variant_tasks=("blimp/determiner_noun_agreement_1", "ioi", "pararel/P36"),
-            about="the embedded mini model, all 19 tasks and methods; on two x86 cores its runs took "
-            "23 minutes, its notebooks about 10",
+            about="the embedded mini model, all 19 tasks and methods; on two x86 cores its runs "
+            "took 23 minutes, its notebooks about 10",
         ),
         Profile(
             name="smollm2",
