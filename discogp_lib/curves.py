@@ -85,6 +85,7 @@ def stored_curve(run: Run, sizes: Sequence[float] = SIZES, *, device: str = "cpu
         "method": run.method,
         "seed": run.seed,
         "sizes": list(sizes),
+        "prompts": CURVE_PROMPTS,
         "search": profile.search.as_dict(),
     }
     return derived(
