@@ -33,7 +33,7 @@ def reference_for(ablation: Ablation, model: MaskedTransformer, task: Task) -> R
         return None
     if ablation == "interchange":
         return lambda split: model.sender_outputs(split.corrupted)
-    means = mean_outputs(model, task.train.select(range(min(MEAN_PROMPTS, len(task.train)))))
+    means = mean_outputs(model, task.train.first(MEAN_PROMPTS))
 
     def from_means(split: Split) -> Float[Tensor, "batch pos sender d_model"]:
         return means[positions_from_end(split, len(means)).to(model.device)]

@@ -34,7 +34,7 @@ def across_ablations(
     model: MaskedTransformer, task: Task, sheaf: Sheaf, *, prompts: int = PROMPTS
 ) -> pd.DataFrame:
     """One row per ablation: what the sheaf and its complement do on test prompts."""
-    split = task.test.select(range(min(prompts, len(task.test))))
+    split = task.test.first(prompts)
     rows = []
     for ablation in ABLATIONS:
         reference = reference_for(ablation, model, task)

@@ -127,7 +127,7 @@ def curve_of(
             )
         case _:
             at = torch.rand(model.graph.n_edges, generator=torch.Generator().manual_seed(seed))
-    split = task.test.select(range(min(CURVE_PROMPTS, len(task.test))))
+    split = task.test.first(CURVE_PROMPTS)
     return density_curve(model, split, at, sizes, ablation=ablation, reference=reference)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -126,10 +127,7 @@ class Workers:
 
     def __init__(self, jobs: int, device: str = "cpu") -> None:
         self.at_once = jobs
-        # Workers are forked from a small server that has imported the library and done nothing
-        # else, so that a new one is there at once.
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["discogp_lib.executors"])
+        self._context = _context()
         self._devices = [spread(device, index) for index in range(jobs)]
         self._workers: list[_Worker] = []
 
@@ -226,17 +224,19 @@ def side_by_side(make: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
     make: a function of a module, since a worker has to find it by name.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["discogp_lib.executors"])
     jobs = min(default_jobs("cpu"), len(items))
     if jobs <= 1:
         return [make(item) for item in items]
-    with ProcessPoolExecutor(jobs, context, initializer=_settle_in) as pool:
-        try:
-            return list(pool.map(make, items))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    with ProcessPoolExecutor(jobs, _context(), initializer=_settle_in) as pool:
+        return list(pool.map(make, items))
+
+
+def _context() -> ForkServerContext:
+    """Workers are forked from a small server that has imported the library and done nothing else,
+    so that a new one is there at once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["discogp_lib.executors"])
+    return context
 
 
 def _settle_in() -> None:

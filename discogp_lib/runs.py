@@ -174,7 +174,7 @@ def _write(
 ) -> Record:
     """Evaluate, then write the sheaf and, last, the record."""
     ablation = reference_for(inputs["config"].get("ablation", "zero"), model, task)
-    train = task.train.select(range(min(TRAIN_PROMPTS, len(task.train))))
+    train = task.train.first(TRAIN_PROMPTS)
     data = {
         "version": RECORD_VERSION,
         "profile": run.profile,

@@ -152,7 +152,7 @@ class Stage:
         self.model, self.task, self.config, self.seed = model, task, config, seed
         self.kinds, self.steps, self.base, self.reference = kinds, steps, base, reference
         self.train = task.train
-        self.dev = task.dev.select(range(min(config.dev_prompts, len(task.dev))))
+        self.dev = task.dev.first(config.dev_prompts)
         self.full_states = final_states(model, self.train)
         dev_logits = label_logits(model, self.dev)
         full_accuracy = float(is_right(dev_logits, self.dev.targets).float().mean())
@@ -280,7 +280,7 @@ class Stage:
 
         A deep model is broken by masks that a shallow one does not notice.
         """
-        some = self.train.select(range(min(64, len(self.train))))
+        some = self.train.first(64)
         answers = project_labels(self.model, some, self.full_states[: len(some)]).argmax(-1)
         for logit in PROBED_LOGITS:
             agreements = []

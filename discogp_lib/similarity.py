@@ -41,7 +41,7 @@ def similarity_table(
     """One row per task, ablation and choice of tokens: the mean cosine on test prompts."""
     rows = []
     for task in tasks:
-        split = task.test.select(range(min(prompts, len(task.test))))
+        split = task.test.first(prompts)
         references: dict[str, Reference | None] = {
             "mean": reference_for("mean", model, task),
             "interchange": reference_for("interchange", model, task),

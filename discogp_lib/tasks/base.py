@@ -61,6 +61,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.prompts)
 
+    def first(self, n: int) -> Split:
+        """The first `n` prompts, all of them where there are fewer."""
+        return self.select(range(min(n, len(self))))
+
     def select(self, index: Sequence[int] | Tensor) -> Split:
         """The prompts at `index`, in that order (a boolean mask works too), padding trimmed."""
         chosen = torch.as_tensor(index)

@@ -52,6 +52,8 @@ def test_select_keeps_rows_together_and_trims_the_padding():
     assert chosen.labels.tolist() == [[4, 5], [0, 1]]
     mask = torch.tensor([False, True, False, True])
     assert split.select(mask).prompts == ("prompt 1", "prompt 3")
+    assert split.first(2).prompts == ("prompt 0", "prompt 1")
+    assert split.first(10).prompts == split.prompts
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 25))
