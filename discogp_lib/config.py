@@ -14,6 +14,9 @@ Schedule = Literal["joint", "sequential"]
 Ablation = Literal["zero", "mean", "interchange"]
 C = TypeVar("C", bound="PlainConfig")
 
+FADED = 0.05
+"""Share of a push that is left at its target density."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlainConfig:
@@ -60,6 +63,10 @@ class Push:
     last: float = 1.0
     """Share of it where it then stays."""
 
+    target: float = 0.0
+    """Density towards which it fades: in full at twice that density and above, and at it only a
+    twentieth, so that the rest of the steps mend what the pruning broke; 0 never fades."""
+
     def __post_init__(self) -> None:
         if self.largest < 0 or not 0 < self.rise <= 1 or not 0 <= self.fall <= 1 - self.rise:
             raise ConfigError(
@@ -67,14 +74,16 @@ class Push:
                 f"that add up to at most 1; these are {self.largest}, {self.rise}, {self.fall}."
             )
 
-    def at(self, done: float) -> float:
-        """The push when a share `done` of the steps is done."""
+    def at(self, done: float, density: float = 1.0) -> float:
+        """The push when a share `done` of the steps is done and a share `density` is kept."""
         if done < self.rise:
             share = self.first + (1 - self.first) * done / self.rise
         elif done < self.rise + self.fall:
             share = 1 + (self.last - 1) * (done - self.rise) / self.fall
         else:
             share = self.last if self.fall else 1.0
+        if self.target:
+            share *= min(max(density / self.target - 1, FADED), 1.0)
         return self.largest * share
 
 

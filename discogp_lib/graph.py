@@ -43,6 +43,8 @@ class Group:
     n_senders: int
     """The first `n_senders` senders of the graph can be read here."""
     start: int
+    followed: bool = False
+    """Whether the edges of the same layer's MLP lie right behind these."""
 
     @property
     def stop(self) -> int:
@@ -58,10 +60,20 @@ class Group:
         """The group's part of a vector over edges (..., edges), as (..., receivers, senders)."""
         return values[..., self.start : self.stop].unflatten(-1, self.shape)
 
+    def matrix_ahead(self, values: Tensor) -> Tensor:
+        """The same with one row more: what the MLP that follows reads of the same senders.
+
+        (..., receivers + 1, senders), still a view: the MLP's first edges are from these senders.
+        """
+        n_receivers, n_senders = self.shape
+        stop = self.stop + n_senders
+        return values[..., self.start : stop].unflatten(-1, (n_receivers + 1, n_senders))
+
     def part(self, first: int, stop: int) -> "Group":
         """Some of the group's receivers, still one block of the edge mask."""
         start = self.start + first * self.n_senders
-        return replace(self, receivers=self.receivers[first:stop], start=start)
+        receivers = self.receivers[first:stop]
+        return replace(self, receivers=receivers, start=start, followed=False)
 
 
 @dataclass(frozen=True)
@@ -122,7 +134,8 @@ class Graph:
                     ("mlp", [f"m{layer}"], before + self.n_heads),
                 ]
             for kind, names, n_senders in reads:
-                groups.append(Group(kind, layer, tuple(names), n_senders, start))
+                group = Group(kind, layer, tuple(names), n_senders, start, kind == "heads")
+                groups.append(group)
                 start = groups[-1].stop
         return tuple(groups)
 

@@ -91,9 +91,9 @@ class MaskLogits:
         """The deterministic mask: on where the logit is positive."""
         return self.logits > 0
 
-    def expected_density(self) -> float:
-        """Mean of sigmoid(logit), the paper's sparsity loss."""
-        return float(self.logits.sigmoid().mean())
+    def density(self) -> float:
+        """Share of the deterministic mask that is on."""
+        return int(self.hard().count_nonzero()) / len(self.logits)
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint has to keep; the last sample is not part of it."""

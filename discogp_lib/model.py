@@ -20,7 +20,9 @@ from discogp_lib.checkpoints import Checkpoint, load_checkpoint
 from discogp_lib.errors import CheckpointError
 from discogp_lib.graph import Graph
 from discogp_lib.layout import Block, Layout, unflatten
-from discogp_lib.stream import Norm, ResidualStream, Stream, UnrolledStream
+from discogp_lib.norm import Norm
+from discogp_lib.stream import ResidualStream, Stream
+from discogp_lib.unrolled import UnrolledStream
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -316,12 +316,18 @@ class Stage:
             losses["completeness"] = self._complement_step(batch)
         for kind in self.kinds:
             rate = config.weight_learning_rate if kind == "weights" else config.edge_learning_rate
-            push = self._push(kind).at(step / self.steps)
+            push = self._push(kind, step)
             self.masks[kind].update(self.grads[kind], step, rate, push)
         return losses
 
-    def _push(self, kind: Kind) -> Push:
+    def _schedule(self, kind: Kind) -> Push:
         return self.config.weight_push if kind == "weights" else self.config.edge_push
+
+    def _push(self, kind: Kind, step: int) -> float:
+        """The push at a step; only one that fades asks for the density."""
+        push = self._schedule(kind)
+        density = self.masks[kind].density() if push.target else 1.0
+        return push.at(step / self.steps, density)
 
     def _sheaf_step(self, batch: Split, full_states: Float[Tensor, "prompt d_model"]) -> float:
         """Set the gradient of the fidelity loss; the pass's memory is free when it returns."""
@@ -398,7 +404,7 @@ class Stage:
             "dev_complement": rest,
             "weight_density": sheaf.weight_density,
             "edge_density": sheaf.edge_density,
-            **{f"{kind}_push": self._push(kind).at(state.step / self.steps) for kind in self.kinds},
+            **{f"{kind}_push": self._push(kind, state.step) for kind in self.kinds},
         }
         state.curve.append(row)
         passed = accuracy >= self.config.min_accuracy * self.attainable
@@ -414,7 +420,7 @@ class Stage:
         if not sheaf.kept_edges or not sheaf.kept_weights:
             state.status = f"the sheaf was empty at step {state.step}"
         elif state.stale >= self.config.patience and state.step >= self.steps * max(
-            self._push(kind).rise for kind in self.kinds
+            self._schedule(kind).rise for kind in self.kinds
         ):
             state.status = STALE
 

@@ -375,8 +375,8 @@ def gradients_of(loss: Tensor, weights: dict[str, Tensor], mask: Tensor | None) 
 )
 def test_gradients_are_those_of_the_slow_transformer(make, case, monkeypatch):
     if "last" in case:  # small pieces: several runs of tokens, and products added in place
-        monkeypatch.setattr("discogp_lib.stream.CACHE_FLOATS", 100)
-        monkeypatch.setattr("discogp_lib.stream.LARGE_PRODUCT", 1)
+        monkeypatch.setattr("discogp_lib.unrolled.CACHE_FLOATS", 100)
+        monkeypatch.setattr("discogp_lib.unrolled.LARGE_PRODUCT", 1)
     hf = make()
     model, tokens = masked(hf), random_tokens(2, 4)
     noise = torch.Generator().manual_seed(5)

@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from discogp_lib import scratch, stream
+from discogp_lib import scratch, unrolled
 from discogp_lib.graph import Graph
+from discogp_lib.norm import Norm
 from discogp_lib.scratch import SCRATCH
-from discogp_lib.stream import Norm, ResidualStream, Stream, UnrolledStream
+from discogp_lib.stream import ResidualStream, Stream
+from discogp_lib.unrolled import UnrolledStream
 from tests.reference import masked, random_gpt2, random_llama, random_sheaf, random_tokens
 
 D = 6
@@ -211,7 +213,7 @@ def test_two_passes_at_once_do_not_share_memory(loans):
 def test_size_of_pieces_does_not_change_results(cache, large, monkeypatch):
     model, tokens = masked(random_gpt2()), random_tokens(3, 6)
     expected = passes(model, tokens, torch.tensor([5, 2, 3]), True)
-    monkeypatch.setattr(stream, "CACHE_FLOATS", cache)
-    monkeypatch.setattr(stream, "LARGE_PRODUCT", large)
+    monkeypatch.setattr(unrolled, "CACHE_FLOATS", cache)
+    monkeypatch.setattr(unrolled, "LARGE_PRODUCT", large)
     for a, b in zip(expected, passes(model, tokens, torch.tensor([5, 2, 3]), True), strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)

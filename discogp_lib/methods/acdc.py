@@ -41,8 +41,8 @@ from discogp_lib.methods.edge_config import EdgeConfig
 from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks, dead_receivers
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
-from discogp_lib.stream import UnrolledStream
 from discogp_lib.tasks.base import Task
+from discogp_lib.unrolled import UnrolledStream
 
 FIRST_THRESHOLD = 1e-4
 """Where the tuning begins, in nats; smaller by a factor of ten until enough edges stay."""

@@ -26,8 +26,8 @@ from discogp_lib.layout import Layout, unflatten
 from discogp_lib.methods.base import labelled
 from discogp_lib.methods.edge_config import DEFAULT_DENSITY, check_share
 from discogp_lib.model import MaskedTransformer
+from discogp_lib.norm import Norm
 from discogp_lib.sheaf import Sheaf
-from discogp_lib.stream import Norm
 from discogp_lib.tasks.base import Split, Task, identity
 
 INITIAL_STD = 0.02

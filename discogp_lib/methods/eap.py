@@ -33,8 +33,8 @@ from discogp_lib.methods.edge_config import EdgeConfig
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.objective import label_log_probabilities
 from discogp_lib.sheaf import Sheaf
-from discogp_lib.stream import UnrolledStream
 from discogp_lib.tasks.base import Split, Task
+from discogp_lib.unrolled import UnrolledStream
 
 BATCH = 32
 """Prompts per forward and backward pass."""

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from discogp_lib.graph import Graph, Group
-from discogp_lib.stream import Norm
+from discogp_lib.norm import Norm
 
 
 class Upstream:
