@@ -142,6 +142,10 @@ class SearchConfig(PlainConfig):
     edge_learning_rate: float = 0.3
     """Adam's step on the edge logits. Tuned; likewise."""
 
+    cooling: float = 0.0
+    """Share of the steps, the last ones, over which both learning rates fall linearly to zero.
+    Ours: on a large model masks flip to and fro until the end otherwise."""
+
     weight_logit: float | None = None
     """Where the weight logits start; None finds the smallest start that keeps the task in a
     sampled sheaf of this model (deep models need more). Authors: 1."""
@@ -182,6 +186,8 @@ class SearchConfig(PlainConfig):
             raise ConfigError(f"min_accuracy is a share, 0 to 1, not {self.min_accuracy}.")
         if self.schedule not in ("joint", "sequential"):
             raise ConfigError(f"schedule is 'joint' or 'sequential', not {self.schedule!r}.")
+        if not 0 <= self.cooling <= 1:
+            raise ConfigError(f"cooling is a share of the steps, 0 to 1, not {self.cooling}.")
         if not 0 < self.weight_stage < 1:
             raise ConfigError(f"weight_stage is a share, 0 to 1, not {self.weight_stage}.")
         if self.schedule == "sequential" and self.steps < 2:
@@ -194,6 +200,10 @@ class SearchConfig(PlainConfig):
             raise ConfigError(
                 f"ablation is 'zero', 'mean' or 'interchange', not {self.ablation!r}."
             )
+
+    def warmth(self, done: float) -> float:
+        """Share of the learning rates that is left when a share `done` of the steps is done."""
+        return min(1.0, (1 - done) / self.cooling) if self.cooling else 1.0
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SearchConfig:

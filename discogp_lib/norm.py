@@ -52,6 +52,12 @@ class Norm:
         along = torch.linalg.vecdot(grad, standard).div_(d_model).unsqueeze(-1)
         return torch.addcmul(grad, standard, along, value=-1)
 
+    def affine(self, standard: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """The norm's own parameters, applied to its standardised input."""
+        if self.bias is None:
+            return standard * self.weight
+        return torch.addcmul(self.bias, standard, self.weight)
+
     def fold(
         self,
         weight: Float[Tensor, "receiver d_model out"],
@@ -59,8 +65,8 @@ class Norm:
     ) -> tuple[Float[Tensor, "receiver d_model out"], Float[Tensor, "receiver out"] | None]:
         """Norm and linear map as one map of the standardised input.
 
-        (x g + b) W + c = x (g W) + (b W + c); weights are smaller than activations by the
-        number of tokens, so the norm's own parameters go there for the moment of the product.
+        (x g + b) W + c = x (g W) + (b W + c): where there are more tokens than outputs, the
+        norm's own parameters are applied faster to the weights than to the activations.
         """
         if self.bias is not None:
             shift = self.bias @ weight

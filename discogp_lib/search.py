@@ -316,6 +316,7 @@ class Stage:
             losses["completeness"] = self._complement_step(batch)
         for kind in self.kinds:
             rate = config.weight_learning_rate if kind == "weights" else config.edge_learning_rate
+            rate *= config.warmth(step / self.steps)
             push = self._push(kind, step)
             self.masks[kind].update(self.grads[kind], step, rate, push)
         return losses

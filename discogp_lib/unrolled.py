@@ -220,6 +220,11 @@ def _per_token(matrix: Tensor, buffer: _Buffer, tokens: slice) -> Tensor:
     return matrix[which]
 
 
+def _folds(weight: Float[Tensor, "receiver d_model out"], n_tokens: int) -> bool:
+    """Whether the norm's parameters go to the weights, or else to the activations."""
+    return n_tokens > weight.shape[2]
+
+
 class _Read(torch.autograd.Function):
     """Sum each receiver's kept senders, norm, and project; all the large work of a layer.
 
@@ -252,12 +257,16 @@ class _Read(torch.autograd.Function):
             buffer.complete(mixed, tokens, first)
             standard.tensor[tokens], scale[tokens] = norm.standardise(mixed)
         buffer.ahead = (matrix.shape[2], ahead) if n_rows > n_receivers else None
-        folded, shift = norm.fold(weight, bias)
         ctx.norm, ctx.buffer, ctx.standard, ctx.first = norm, buffer, standard, first
         ctx.has_bias = bias is not None
         ctx.save_for_backward(matrix, weight, scale[:, :n_receivers])
-        out = torch.bmm(standard.tensor[:, :n_receivers].transpose(0, 1), folded)
-        return out if shift is None else out.add_(shift.unsqueeze(1))
+        inputs = standard.tensor[:, :n_receivers]
+        if _folds(weight, n_tokens):
+            weight, bias = norm.fold(weight, bias)
+        else:
+            inputs = norm.affine(inputs)
+        out = torch.bmm(inputs.transpose(0, 1), weight)
+        return out if bias is None else out.add_(bias.unsqueeze(1))
 
     @staticmethod
     @once_differentiable
@@ -266,19 +275,26 @@ class _Read(torch.autograd.Function):
         norm, buffer, standard, first = ctx.norm, ctx.buffer, ctx.standard.tensor, ctx.first
         n_receivers = len(weight)
         _, needs_matrix, needs_weight, *_ = ctx.needs_input_grad
+        folds = _folds(weight, len(standard))
         to_weight = to_bias = None
         if needs_weight:
             to_bias = grad.sum(1)
-            inputs = standard[:, :n_receivers].transpose(0, 1)
-            to_folded = torch.bmm(grad.transpose(1, 2), inputs)
-            to_weight = norm.unfold(to_folded.transpose(1, 2), to_bias)
-        folded = norm.fold(weight, None)[0].transpose(1, 2)
+            inputs = standard[:, :n_receivers]
+            inputs = (inputs if folds else norm.affine(inputs)).transpose(0, 1)
+            to_weight = torch.bmm(grad.transpose(1, 2), inputs).transpose(1, 2)
+            if folds:
+                to_weight = norm.unfold(to_weight, to_bias)
         if needs_matrix:
             scale = buffer.audible(scale, norm, first + matrix.shape[2])
         # The norm's backward is linear in the gradient, so its scale goes on the smaller side.
         scaled = grad * scale.transpose(0, 1)
         to_normed = SCRATCH.lend(standard.shape, standard)
-        torch.bmm(scaled, folded, out=to_normed.tensor[:, :n_receivers].transpose(0, 1))
+        to_inputs = to_normed.tensor[:, :n_receivers]
+        if folds:
+            weight, _ = norm.fold(weight, None)
+        torch.bmm(scaled, weight.transpose(1, 2), out=to_inputs.transpose(0, 1))
+        if not folds:
+            to_inputs *= norm.weight
         to_matrix = torch.zeros_like(matrix) if needs_matrix else None
         for tokens in buffer.chunks(matrix.shape[1]):
             to_mixed = norm.unstandardise(to_normed.tensor[tokens], standard[tokens])

@@ -28,6 +28,7 @@ def test_identity_changes_with_every_setting():
         "edge_push": Push(largest=1.0),
         "weight_logit": 3.0,
         "edge_logit": 3.0,
+        "cooling": 0.5,
     }
     for field in fields(config):
         value = getattr(config, field.name)
@@ -100,6 +101,20 @@ def test_push_rises_falls_and_stays():
     push = Push(largest=8.0, first=0.0, rise=0.25, fall=0.5, last=0.5)
     steps = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
     assert [push.at(x) for x in steps] == pytest.approx([0, 4, 8, 6, 4, 4])
+
+
+def test_push_fades_towards_its_target():
+    push = Push(largest=8.0, first=1.0, target=0.1)
+    densities = (1.0, 0.2, 0.15, 0.11, 0.1, 0.01)
+    assert [push.at(0.5, x) for x in densities] == pytest.approx([8, 8, 4, 0.8, 0.4, 0.4])
+
+
+def test_learning_rates_cool_down_at_the_end():
+    config = SearchConfig(cooling=0.4)
+    assert [config.warmth(x) for x in (0.0, 0.6, 0.8, 1.0)] == pytest.approx([1, 1, 0.5, 0])
+    assert [SearchConfig().warmth(x) for x in (0.0, 1.0)] == [1, 1]
+    with pytest.raises(ConfigError, match="cooling is a share of the steps, 0 to 1"):
+        SearchConfig(cooling=2.0)
 
 
 @pytest.mark.parametrize(

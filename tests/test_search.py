@@ -174,7 +174,8 @@ class Interrupted(Exception):
 def test_interrupted_anywhere_and_resumed_it_ends_the_same(
     problem, schedule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    config = replace(CONFIG, schedule=schedule, complement_every=2)
+    push = replace(CONFIG.weight_push, target=0.5)
+    config = replace(CONFIG, schedule=schedule, complement_every=2, weight_push=push, cooling=0.5)
     whole = run(problem, config, checkpoint=tmp_path / "whole")
     step = Stage.step
     for number in (2, 6, 10):  # of all steps taken, over both stages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from discogp_lib.errors import TaskError
+from discogp_lib.paths import atomic_path, cache_dir
 from discogp_lib.tasks.audit import Audit
 from discogp_lib.tasks.base import Row, Split, Task, identity
 from discogp_lib.tasks.corrupt import corrupted_prompts
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 MINIMUM_ROWS = 12
 """With fewer rows a split would hold one or two prompts, and its accuracy would say nothing."""
+
+LARGE_MODEL = 10_000_000
+"""From so many weights on, what a model answers is kept: asking it again takes minutes."""
 
 
 def build_task(
@@ -183,10 +189,23 @@ def _tensors(
 
 
 def _correct(split: Split, model: MaskedTransformer) -> Bool[Tensor, " prompt"]:
-    """Which prompts the full model answers correctly, over the label set."""
+    """Which prompts the full model answers correctly, over the label set.
+
+    A large model takes minutes for that on a CPU, so what it answers is kept in the cache.
+    """
     from discogp_lib.evaluate import label_logits
 
-    return label_logits(model, split).argmax(dim=1).cpu() == split.targets
+    if model.n_weights < LARGE_MODEL:
+        return label_logits(model, split).argmax(dim=1).cpu() == split.targets
+    key = hashlib.sha256(model.checkpoint_sha256.encode())
+    for tensor in (split.tokens, split.lengths, split.labels):
+        key.update(tensor.numpy().tobytes())
+    path = cache_dir() / "answers" / f"{key.hexdigest()}.safetensors"
+    if not path.exists():
+        answers = label_logits(model, split).argmax(dim=1).cpu()
+        with atomic_path(path) as temporary:
+            save_file({"answers": answers}, temporary)
+    return load_file(path)["answers"] == split.targets
 
 
 def _split(

@@ -19,6 +19,18 @@ from discogp_lib.tasks.ioi import OBJECTS, PAPER_NAMES, PLACES, TEMPLATES
 NO_DATA = "DISCOGP_DATA is not set"
 
 
+def small_model(name: str, tokenizer: PreTrainedTokenizerFast, bos: int | None) -> SimpleNamespace:
+    """All that a task asks of a model, but for its answers."""
+    return SimpleNamespace(
+        name=name,
+        tokenizer=tokenizer,
+        bos=bos,
+        device=torch.device("cpu"),
+        n_weights=0,
+        checkpoint_sha256=name,
+    )
+
+
 @pytest.fixture(scope="session")
 def toy_model() -> SimpleNamespace:
     """A byte-level BPE like GPT-2's, trained on IOI's words, so that its names are one token."""
@@ -41,7 +53,7 @@ def toy_model() -> SimpleNamespace:
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(texts * 3, vocab_size=1500, min_frequency=2, show_progress=False)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer)
-    return SimpleNamespace(name="toy", tokenizer=tokenizer, bos=None, device=torch.device("cpu"))
+    return small_model("toy", tokenizer, None)
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +90,7 @@ def word_model() -> SimpleNamespace:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=model, unk_token="[UNK]", model_max_length=20
     )
-    return SimpleNamespace(name="words", tokenizer=tokenizer, bos=1, device=torch.device("cpu"))
+    return small_model("words", tokenizer, 1)
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +108,7 @@ def gpt2_tokens(data: Path) -> SimpleNamespace:
     files = data / "gpt2_bpe"
     bpe = ByteLevelBPETokenizer(str(files / "encoder.json"), str(files / "vocab.bpe"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer)
-    return SimpleNamespace(name="gpt2", tokenizer=tokenizer, bos=None, device=torch.device("cpu"))
+    return small_model("gpt2", tokenizer, None)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ class RandomModel:
 
     device = torch.device("cpu")
     bos = None
+    n_weights = 0
 
     def __init__(self, vocabulary: int, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)

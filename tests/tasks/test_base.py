@@ -1,5 +1,6 @@
 """Splits as tensors, and the way rows become a task."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -201,6 +202,25 @@ def test_only_correct_prompts_of_a_relation(word_model: SimpleNamespace, answers
     answers(lambda prompt: False)
     with pytest.raises(TaskError, match="0 prompts that 'words' answers correctly"):
         build_task("t", "T", rows, word_model, source="test", only_correct=True)
+
+
+def test_answers_of_a_large_model_are_kept(
+    word_model: SimpleNamespace, answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DISCOGP_CACHE", str(tmp_path))
+    rows = [Row(f"the {letter} sees", " cat", " dog", "", "cat") for letter in LETTERS]
+
+    def correct(**changes: object) -> int | None:
+        model = SimpleNamespace(**{**vars(word_model), **changes})
+        return build_task("t", "T", rows, model, source="test", only_correct=True).audit.correct
+
+    answers(lambda prompt: prompt != "the a sees")
+    assert correct(n_weights=10**8) == 13
+    answers(lambda prompt: True)
+    assert correct(n_weights=10**8) == 13
+    assert correct(n_weights=10**8, checkpoint_sha256="another") == 14
+    assert correct() == 14
+    assert len(list((tmp_path / "answers").iterdir())) == 2
 
 
 def test_answers_that_start_alike_are_one_label(toy_model: SimpleNamespace):
