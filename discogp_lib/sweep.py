@@ -36,11 +36,15 @@ def plan(
 
 
 def variants(profile_name: str, seed: int) -> list[Run]:
-    """DiscoGP with one thing changed, on the tasks that the profile names for it."""
+    """DiscoGP with one thing changed, on the tasks that the profile names for it.
+
+    What another push does is shown on the first of them alone.
+    """
+    tasks = get_profile(profile_name).variant_tasks
     return [
         Run(profile_name, task, f"discogp@{variant}", seed)
         for variant in variant_names()
-        for task in get_profile(profile_name).variant_tasks
+        for task in (tasks[:1] if variant.startswith("push") else tasks)
     ]
 
 

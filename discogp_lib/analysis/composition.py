@@ -28,7 +28,12 @@ from discogp_lib.errors import ConfigError
 from discogp_lib.evaluate import is_right, label_logits, wilson
 from discogp_lib.layout import unflatten
 from discogp_lib.model import MaskedTransformer
+from discogp_lib.paths import RESULTS
+from discogp_lib.profiles import get_profile
+from discogp_lib.report import stored_sheaves
+from discogp_lib.runs import cached_model, cached_task
 from discogp_lib.sheaf import Sheaf
+from discogp_lib.tasks import SHORT_NAMES
 from discogp_lib.tasks.base import Split, identity
 
 CONTROLS = {"random": uniform, "matched": by_part}
@@ -89,6 +94,27 @@ def composition_table(
                 )
                 rows.append({"seed": number, "task": task, **trial.labels(), **numbers})
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def stored_composition(
+    profile: str, tasks: Sequence[str], prompts: int, unions: int, seed: int
+) -> pd.DataFrame:
+    """The table of one seed's sheaves in the run store: of two, of three and of all of them.
+
+    prompts: at most so many test prompts per task.
+    """
+    model_name = get_profile(profile).model
+    found = stored_sheaves(profile, tasks, [seed])
+    present = [task for task in tasks if SHORT_NAMES[task] in found]
+    tests = {t: cached_task(t, model_name, seed).test.first(prompts) for t in present}
+    return composition_table(
+        cached_model(model_name),
+        found,
+        {SHORT_NAMES[task]: {seed: test} for task, test in tests.items()},
+        sizes=sorted({2, 3, len(found)} & set(range(2, len(found) + 1))),
+        unions=unions,
+        memory=RESULTS / profile / "runs" / "composition.jsonl",
+    )
 
 
 @dataclass(frozen=True)
