@@ -280,8 +280,8 @@ class _Read(torch.autograd.Function):
         if needs_weight:
             to_bias = grad.sum(1)
             inputs = standard[:, :n_receivers]
-            inputs = (inputs if folds else norm.affine(inputs)).transpose(0, 1)
-            to_weight = torch.bmm(grad.transpose(1, 2), inputs).transpose(1, 2)
+            inputs = inputs if folds else norm.affine(inputs)
+            to_weight = torch.bmm(inputs.permute(1, 2, 0), grad)
             if folds:
                 to_weight = norm.unfold(to_weight, to_bias)
         if needs_matrix:
