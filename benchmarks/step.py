@@ -29,6 +29,7 @@ from transformers.utils import logging as transformers_logging
 
 from discogp_lib.checkpoints import Checkpoint
 from discogp_lib.config import SearchConfig
+from discogp_lib.learner import Kind, Learner
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.paths import RESULTS
 from discogp_lib.plots.style import (
@@ -40,7 +41,6 @@ from discogp_lib.plots.style import (
     save_figure,
 )
 from discogp_lib.runs import peak_memory_mb
-from discogp_lib.search import Kind, Stage
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Split, Task
 
@@ -100,12 +100,12 @@ def search_step(hf: GPT2LMHeadModel, task: Task, kinds: tuple[Kind, ...]) -> Cal
     config = SearchConfig(
         batch_size=BATCH, complement_every=1, weight_logit=2.0, edge_logit=2.0, completeness=1.0
     )
-    stage = Stage(model, task, config, 0, kinds, config.steps, Sheaf.full(model))
-    stage.begin()
+    learner = Learner(model, task, config, 0, kinds, config.steps, Sheaf.full(model))
+    learner.begin()
     count = iter(range(10**9))
 
     def step() -> None:
-        stage.step(next(count))
+        learner.step(next(count))
 
     return step
 

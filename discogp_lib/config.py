@@ -64,8 +64,8 @@ class Push:
     """Share of it where it then stays."""
 
     target: float = 0.0
-    """Density towards which it fades: in full at twice that density and above, and at it only a
-    twentieth, so that the rest of the steps mend what the pruning broke; 0 never fades."""
+    """Density towards which it fades: in full at three times that density and above, and at it
+    only a twentieth, so that the last steps mend what the pruning broke; 0 never fades."""
 
     def __post_init__(self) -> None:
         if self.largest < 0 or not 0 < self.rise <= 1 or not 0 <= self.fall <= 1 - self.rise:
@@ -83,7 +83,7 @@ class Push:
         else:
             share = self.last if self.fall else 1.0
         if self.target:
-            share *= min(max(density / self.target - 1, FADED), 1.0)
+            share *= min(max((density / self.target - 1) / 2, FADED), 1.0)
         return self.largest * share
 
 

@@ -23,6 +23,7 @@ from discogp_lib.derived import derived
 from discogp_lib.errors import ConfigError
 from discogp_lib.evaluate import Reference, evaluate
 from discogp_lib.layout import unflatten
+from discogp_lib.learner import Kind, Learner
 from discogp_lib.methods.acdc import AcdcConfig, AcdcSearch
 from discogp_lib.methods.budget import at_least, by_score
 from discogp_lib.methods.eap import EapConfig, EapIgConfig, eap_ig_scores, eap_scores
@@ -30,7 +31,6 @@ from discogp_lib.methods.settings import EDGE_METHODS, edge_ablation
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.profiles import get_profile
 from discogp_lib.runs import Run, cached_model, cached_task
-from discogp_lib.search import Kind, Stage
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Split, Task
 
@@ -151,14 +151,14 @@ def final_logits(
     kinds: tuple[Kind, ...],
 ) -> tuple[Float[Tensor, " edge"], Bool[Tensor, " weight"]]:
     """Where a search of all its steps, both masks at once, leaves the edges and the weights."""
-    stage = Stage(model, task, config, seed, kinds, config.steps, Sheaf.full(model))
-    stage.begin()
+    learner = Learner(model, task, config, seed, kinds, config.steps, Sheaf.full(model))
+    learner.begin()
     for step in range(config.steps):
-        stage.step(step)
+        learner.step(step)
     weights = torch.ones(model.n_weights, dtype=torch.bool)
     if "weights" in kinds:
-        weights = stage.masks["weights"].hard().cpu()
-    return stage.masks["edges"].logits.cpu(), weights
+        weights = learner.masks["weights"].hard().cpu()
+    return learner.masks["edges"].logits.cpu(), weights
 
 
 def ranked_with_weights(

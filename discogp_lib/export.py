@@ -25,11 +25,12 @@ from safetensors.torch import save
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from discogp_lib.architecture import ACTIVATIONS
 from discogp_lib.checkpoints import load_checkpoint
 from discogp_lib.errors import SheafError
 from discogp_lib.hf_directory import quiet_transformers
 from discogp_lib.layout import Block, Layout
-from discogp_lib.model import ACTIVATIONS, MaskedTransformer
+from discogp_lib.model import MaskedTransformer
 from discogp_lib.paths import atomic_path
 from discogp_lib.sheaf_file import pack_mask
 from discogp_lib.standalone import FORMAT, PIECES, UNSIGNED

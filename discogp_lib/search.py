@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 from tqdm import tqdm
 
 from discogp_lib.checkpoint import SearchCheckpoint
-from discogp_lib.config import Push, SearchConfig
+from discogp_lib.config import SearchConfig
 from discogp_lib.evaluate import (
     Reference,
     balanced,
@@ -29,21 +26,11 @@ from discogp_lib.evaluate import (
     project_labels,
 )
 from discogp_lib.layout import unflatten
-from discogp_lib.masks import MaskLogits, complement
+from discogp_lib.learner import Kind, Learner
 from discogp_lib.model import MaskedTransformer
-from discogp_lib.objective import completeness_loss, fidelity_loss
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.sheaf_file import pack_mask, unpack_mask
-from discogp_lib.tasks.base import Split, Task
-
-Kind = Literal["weights", "edges"]
-
-PROBED_LOGITS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
-"""Starts that the probe tries, smallest first; at 6 a mask is off once in 400 draws."""
-
-PROBE_AGREEMENT = 0.9
-"""A start is good enough when sampled sheaves answer this share of prompts as the full model."""
-
+from discogp_lib.tasks.base import Task
 
 PASSED, FAILED = 0.0, 1.0
 """First part of a rank: a sheaf that meets the config's conditions is before any that does not."""
@@ -135,8 +122,8 @@ def _join(first: SearchResult, last: SearchResult) -> SearchResult:
     )
 
 
-class Stage:
-    """A search for the masks of some kinds, everything else held at a given sheaf."""
+class Stage(Learner):
+    """A search: learns, looks at dev prompts now and then, and keeps the best sheaf seen."""
 
     def __init__(
         self,
@@ -149,60 +136,19 @@ class Stage:
         base: Sheaf,
         reference: Reference | None = None,
     ) -> None:
-        self.model, self.task, self.config, self.seed = model, task, config, seed
-        self.kinds, self.steps, self.base, self.reference = kinds, steps, base, reference
-        self.train = task.train
+        super().__init__(model, task, config, seed, kinds, steps, base, reference)
         self.dev = task.dev.first(config.dev_prompts)
-        self.full_states = final_states(model, self.train)
         dev_logits = label_logits(model, self.dev)
         full_accuracy = float(is_right(dev_logits, self.dev.targets).float().mean())
         self.attainable = 1.0 if config.fidelity == "gold" else full_accuracy
         self.chance = 1 / self.dev.labels.shape[1]
-        self._prepare_buffers()
-
-    def _prepare_buffers(self) -> None:
-        """Masked weights and edges of the current sample, as leaves that collect gradients.
-
-        The leaves are views of flat vectors, and so are their gradients: the masks then work on
-        vectors, and the complement's gradient is added to the sheaf's without another copy.
-        """
-        model = self.model
-        self.values: dict[Kind, Tensor] = {
-            "weights": model.flat_weights,
-            "edges": torch.ones(model.graph.n_edges, device=model.device),
-        }
-        base = self.base
-        self.sample: dict[Kind, Tensor] = {
-            "weights": model.flat_weights * base.flat_weight_mask.to(model.device),
-            "edges": base.edge_mask.to(model.device, torch.float32),
-        }
-        cut: dict[Kind, bool] = {
-            "weights": not base.keeps_all_weights,
-            "edges": not base.keeps_all_edges,
-        }
-        # The complement reverses what is searched and what an earlier stage has cut.
-        self.reversed = [kind for kind in cut if kind in self.kinds or cut[kind]]
-        self.grads = {kind: torch.zeros_like(self.sample[kind]) for kind in self.kinds}
-        self.edge_leaf = self.sample["edges"].detach()
-        self.weight_leaves = {
-            name: view.detach()
-            for name, view in unflatten(self.sample["weights"], model.layout).items()
-        }
-        if "edges" in self.kinds:
-            self.edge_leaf.requires_grad_().grad = self.grads["edges"]
-        if "weights" in self.kinds:
-            grads = unflatten(self.grads["weights"], model.layout)
-            for name, leaf in self.weight_leaves.items():
-                leaf.requires_grad_().grad = grads[name]
-        # With every edge kept, and none to be learned, the plain residual stream will do.
-        self.unrolled = "edges" in self.kinds or cut["edges"]
 
     # -- the loop ---------------------------------------------------------------------------
 
     def run(self, store: SearchCheckpoint | None = None, progress: bool = True) -> SearchResult:
         """Search to the end, from the checkpoint if there is one of this stage."""
         self.best: Sheaf | None = None
-        state = self._resume(store) or self.begin()
+        state = self._resume(store) or _State(self.begin())
         bar = tqdm(
             total=self.steps,
             initial=state.step,
@@ -225,24 +171,6 @@ class Stage:
         if store is not None:
             self._save(store, state)
         return self._result(state)
-
-    def begin(self) -> _State:
-        """Fresh masks, their logits at the given or the probed start."""
-        given = {"weights": self.config.weight_logit, "edges": self.config.edge_logit}
-        start: dict[str, float] = {
-            kind: value for kind in self.kinds if (value := given[kind]) is not None
-        }
-        if len(start) < len(self.kinds):
-            probed = self._probe(start)
-            start = {kind: start.get(kind, probed) for kind in self.kinds}
-        self.masks = {kind: self._fresh_masks(kind, start[kind]) for kind in self.kinds}
-        return _State(start)
-
-    def _fresh_masks(self, kind: Kind, logit: float) -> MaskLogits:
-        config = self.config
-        temperature = config.weight_temperature if kind == "weights" else config.edge_temperature
-        noise_seed = 2 * self.seed + (kind == "edges")
-        return MaskLogits.start(self.values[kind], logit, temperature, noise_seed)
 
     def _save(self, store: SearchCheckpoint, state: _State) -> None:
         """Write everything that the rest of the stage depends on."""
@@ -275,107 +203,7 @@ class Stage:
             )
         return state
 
-    def _probe(self, given: dict[str, float]) -> float:
-        """The smallest logit start at which sampled sheaves still answer as the full model does.
-
-        A deep model is broken by masks that a shallow one does not notice.
-        """
-        some = self.train.first(64)
-        answers = project_labels(self.model, some, self.full_states[: len(some)]).argmax(-1)
-        for logit in PROBED_LOGITS:
-            agreements = []
-            for draw in (-1, -2):
-                for kind in self.kinds:
-                    masks = self._fresh_masks(kind, given.get(kind, logit))
-                    masks.sample(draw, self.sample[kind])
-                states = final_states(
-                    self.model,
-                    some,
-                    weights={n: leaf.detach() for n, leaf in self.weight_leaves.items()},
-                    edge_mask=self.edge_leaf.detach() if self.unrolled else None,
-                    reference=self.reference,
-                )
-                same = project_labels(self.model, some, states).argmax(-1) == answers
-                agreements.append(float(same.float().mean()))
-            if min(agreements) >= PROBE_AGREEMENT:
-                return logit
-        return PROBED_LOGITS[-1]
-
-    def step(self, step: int) -> dict[str, float]:
-        """Sample, both losses, one optimiser step; returns the losses."""
-        config = self.config
-        index = batch_index(len(self.train), config.batch_size, self.seed, step)
-        batch = self.train.select(index)
-        for kind in self.kinds:
-            self.masks[kind].sample(step, self.sample[kind])
-            self.grads[kind].zero_()
-        losses = {
-            "fidelity": self._sheaf_step(batch, self.full_states[index.to(self.model.device)])
-        }
-        if config.completeness > 0 and step % config.complement_every == 0:
-            losses["completeness"] = self._complement_step(batch)
-        for kind in self.kinds:
-            rate = config.weight_learning_rate if kind == "weights" else config.edge_learning_rate
-            rate *= config.warmth(step / self.steps)
-            push = self._push(kind, step)
-            self.masks[kind].update(self.grads[kind], step, rate, push)
-        return losses
-
-    def _schedule(self, kind: Kind) -> Push:
-        return self.config.weight_push if kind == "weights" else self.config.edge_push
-
-    def _push(self, kind: Kind, step: int) -> float:
-        """The push at a step; only one that fades asks for the density."""
-        push = self._schedule(kind)
-        density = self.masks[kind].density() if push.target else 1.0
-        return push.at(step / self.steps, density)
-
-    def _sheaf_step(self, batch: Split, full_states: Float[Tensor, "prompt d_model"]) -> float:
-        """Set the gradient of the fidelity loss; the pass's memory is free when it returns."""
-        loss = fidelity_loss(
-            self.config.fidelity,
-            self.model,
-            self._states(batch),
-            full_states,
-            batch.labels,
-            batch.targets,
-        )
-        loss.backward()
-        return float(loss.detach())
-
-    def _complement_step(self, batch: Split) -> float:
-        """Add the gradient of the completeness loss, through the reverse of the same sample.
-
-        The leaves now hold value minus sample, so the gradient for the sample has the other sign.
-        """
-        for kind in self.reversed:
-            complement(self.values[kind], self.sample[kind])
-        loss = completeness_loss(self.model, self._states(batch), batch.labels)
-        (-self.config.completeness * loss).backward()
-        for kind in set(self.reversed) - set(self.kinds):
-            complement(self.values[kind], self.sample[kind])
-        return float(loss.detach())
-
-    def _states(self, batch: Split) -> Tensor:
-        """What the unembedding sees under the current sample."""
-        return self.model.hidden(
-            batch.tokens,
-            weights=self.weight_leaves,
-            edge_mask=self.edge_leaf if self.unrolled else None,
-            reference=None if self.reference is None else self.reference(batch),
-            last=batch.lengths - 1,
-        )
-
     # -- looking, choosing ------------------------------------------------------------------
-
-    def _sheaf(self) -> Sheaf:
-        """The deterministic sheaf of the current logits."""
-        edge_mask, weight_masks = self.base.edge_mask, self.base.weight_masks
-        if "edges" in self.kinds:
-            edge_mask = self.masks["edges"].hard().cpu()
-        if "weights" in self.kinds:
-            weight_masks = unflatten(self.masks["weights"].hard().cpu(), self.model.layout)
-        return replace(self.base, edge_mask=edge_mask, weight_masks=weight_masks)
 
     def _pruned(self, raw: Sheaf) -> Sheaf:
         """Post-hoc pruning, where it leaves the logits alone: not with reference values.
@@ -394,7 +222,7 @@ class Stage:
 
     def _look(self, state: _State) -> None:
         """Evaluate the current sheaf on dev, and keep it if it is the best so far."""
-        raw = self._sheaf()
+        raw = self.sheaf()
         sheaf = self._pruned(raw)
         accuracy, _ = self._dev_accuracy(sheaf)
         rest = self._dev_accuracy(sheaf.complement())[1] if self.config.completeness else 0.0
@@ -435,7 +263,7 @@ class Stage:
         reached = state.rank[0] == PASSED
         failure = state.status if state.status not in ("", STALE) else "target not reached"
         return SearchResult(
-            sheaf=self._pruned(self._sheaf()) if self.best is None else self.best,
+            sheaf=self._pruned(self.sheaf()) if self.best is None else self.best,
             status="reached" if reached else failure,
             curve=state.curve,
             steps=state.step,
@@ -443,19 +271,6 @@ class Stage:
             raw_edge_density=state.raw[1],
             start=state.start,
         )
-
-
-def batch_index(n: int, size: int, seed: int, step: int) -> Int[Tensor, " batch"]:
-    """The prompts of a step: shuffled anew each epoch, a pure function of seed and step."""
-    positions = range(step * size, (step + 1) * size)
-    epochs = sorted({p // n for p in positions})
-    orders = {e: _order(n, seed, e) for e in epochs}
-    return torch.tensor([int(orders[p // n][p % n]) for p in positions])
-
-
-def _order(n: int, seed: int, epoch: int) -> Int[Tensor, " prompt"]:
-    generator = torch.Generator().manual_seed(1_000_003 * seed + epoch)
-    return torch.randperm(n, generator=generator)
 
 
 def _summary(row: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from discogp_lib import model as model_module
+from discogp_lib.architecture import ACTIVATIONS
 from discogp_lib.errors import CheckpointError, SheafError
 from discogp_lib.model import load_model
 from discogp_lib.sheaf import Sheaf
@@ -546,5 +546,5 @@ def test_masked_weights_are_weights_or_zero():
 
 def test_supported_activations_are_zero_at_zero():
     """Post-hoc pruning counts on it."""
-    for activation in model_module.ACTIVATIONS.values():
+    for activation in ACTIVATIONS.values():
         assert float(activation(torch.zeros(()))) == 0

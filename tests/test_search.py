@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 from discogp_lib.config import Push, SearchConfig
 from discogp_lib.evaluate import evaluate, final_states, label_logits
 from discogp_lib.layout import unflatten
+from discogp_lib.learner import batch_index
 from discogp_lib.masks import MaskLogits
 from discogp_lib.objective import completeness_loss, fidelity_loss
 from discogp_lib.paths import REPO
-from discogp_lib.search import STALE, SearchResult, Stage, batch_index, search
+from discogp_lib.search import STALE, SearchResult, Stage, search
 from discogp_lib.sheaf import Sheaf
 from tests.reference import (
     make_split,
@@ -358,7 +359,7 @@ def test_loss_that_is_not_finite_is_reported(problem, monkeypatch: pytest.Monkey
     def breaks(*args):
         return fidelity_loss(*args) * (float("nan") if next(calls) == 3 else 1)
 
-    monkeypatch.setattr(sys.modules[Stage.__module__], "fidelity_loss", breaks)
+    monkeypatch.setattr("discogp_lib.learner.fidelity_loss", breaks)
     result = run(problem, replace(CONFIG, min_accuracy=1.0, evaluate_every=12))
     assert result.status == "the loss was not finite at step 4"
     assert result.steps == 4

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from discogp_lib.ablation import reference_for
 from discogp_lib.config import SearchConfig
+from discogp_lib.learner import Kind
 from discogp_lib.methods.base import labelled
 from discogp_lib.model import MaskedTransformer
-from discogp_lib.search import Kind, search
+from discogp_lib.search import search
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Task
 
