@@ -56,9 +56,13 @@ SMOLLM2 = SearchConfig(
     evaluate_every=15,
     patience=100,
 )
-"""Settings for SmolLM2-135M, tuned on dev prompts of ANA and IOI. Fidelity to the distribution,
-because with the paper's, to the answer, ANA was lost on the way (61 % at 12 % of the weights), and
-no completeness loss, because with it a search of as many steps kept 20 % of the weights."""
+"""Settings for SmolLM2-135M, tuned on dev prompts of ANA and IOI and then left alone.
+
+Fidelity to the distribution, because with the paper's, to the answer, ANA was lost on the way
+(61 % at 12 % of the weights). No completeness loss, because with it a search of as many steps
+kept 20 % of the weights. Pushes that fade early and rates that cool down, because with a push
+that faded later ANA fell from 98 to 69 % at 3.5 % of the weights and stayed there, and with a
+push of half the size it still had 7 % of them in the end."""
 
 
 @dataclass(frozen=True)
