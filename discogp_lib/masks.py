@@ -93,8 +93,11 @@ class MaskLogits:
 
     def density(self) -> float:
         """Share of the deterministic mask that is on, counted without a copy of the mask."""
-        counts = [(piece > 0).count_nonzero() for piece in self.logits.split(CHUNK)]
-        return int(torch.stack(counts).sum()) / len(self.logits)
+        pieces, count = self.logits.split(CHUNK), _count_on
+        # Where the masks were drawn by a compiled loop, they are counted by one.
+        if _COMPILED.get(_sample_chunk) and len(self.logits) >= COMPILE_FROM:
+            pieces, count = (self.logits,), _compiled(_count_on) or _count_on
+        return sum(int(count(piece)) for piece in pieces) / len(self.logits)
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint has to keep; the last sample is not part of it."""
@@ -138,6 +141,10 @@ def _odds_against(offset: Any, logits: Tensor, key: Any, again: Any) -> Tensor:
     return torch.exp(-logits) * (1 - u) / u
 
 
+def _count_on(logits: Float[Tensor, " n"]) -> Int[Tensor, ""]:
+    return (logits > 0).sum()
+
+
 def _sample_chunk(
     offset: Any, logits: Tensor, values: Tensor, out: Tensor, key: Any, again: Any
 ) -> None:
@@ -173,7 +180,7 @@ def _update_chunk(
     logits.copy_(logits - step)
 
 
-_COMPILED: dict[Callable[..., None], Callable[..., None] | None] = {}
+_COMPILED: dict[Callable[..., Any], Callable[..., Any] | None] = {}
 
 
 def _apply(
@@ -208,7 +215,7 @@ def _apply(
         function(i, *(v[i : i + size] for v in vectors), *scalars, **constants)
 
 
-def _compiled(function: Callable[..., None]) -> Callable[..., None] | None:
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """The function as one fused loop, or None where that has failed before."""
     if function not in _COMPILED:
         _COMPILED[function] = torch.compile(function, dynamic=False)

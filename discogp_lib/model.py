@@ -189,7 +189,7 @@ class MaskedTransformer:
     ) -> tuple[Tensor, Tensor]:
         """Queries of `target`, keys and values of `source`; in one read where they are the same."""
         group, n_heads = self.graph.group("heads", layer), self.layout.n_heads
-        weight = torch.cat([block.w_q, block.w_k, block.w_v])
+        weight = _joined([block.w_q, block.w_k, block.w_v], 0)
         bias = None
         if block.b_q is not None and block.b_k is not None and block.b_v is not None:
             bias = torch.cat([block.b_q, block.b_k, block.b_v])
@@ -209,7 +209,7 @@ class MaskedTransformer:
         """The MLP's hidden activations."""
         weight, bias = block.w_in, block.b_in
         if block.w_gate is not None:
-            weight = torch.cat([block.w_gate, weight], dim=-1)
+            weight = _joined([block.w_gate, weight], -1)
             bias = None if bias is None or block.b_gate is None else torch.cat([block.b_gate, bias])
         bias = None if bias is None else bias.unsqueeze(0)
         hidden = stream.read(self.graph.group("mlp", layer), norm, weight.unsqueeze(0), bias)
@@ -287,6 +287,14 @@ class MaskedTransformer:
 def load_model(name: str | Path, device: str | torch.device = "cpu") -> MaskedTransformer:
     """A model to search in: "mini", "smollm2-135m", "gpt2", a hub name, or a local directory."""
     return MaskedTransformer(load_checkpoint(name), device)
+
+
+def _joined(parts: list[Tensor], dim: int) -> Tensor:
+    """The weights of several maps as one, in the layout that the checkpoint has them in."""
+    if parts[0].stride(-1) == 1:
+        return torch.cat(parts, dim)
+    turned = {0: 0, -1: -2}[dim]
+    return torch.cat([part.transpose(-1, -2) for part in parts], turned).transpose(-1, -2)
 
 
 def _rotate(x: Float[Tensor, "head token d_head"], where: Positions) -> Tensor:

@@ -225,6 +225,17 @@ def _folds(weight: Float[Tensor, "receiver d_model out"], n_tokens: int) -> bool
     return n_tokens > weight.shape[2]
 
 
+def _laid_out_like(
+    weight: Float[Tensor, "map row column"],
+    left: Float[Tensor, "map row token"],
+    right: Float[Tensor, "map token column"],
+) -> Float[Tensor, "map row column"]:
+    """left @ right, in the layout of the weight: added to its gradient in one straight pass."""
+    if weight.stride(-1) == 1:
+        return torch.bmm(left, right)
+    return torch.bmm(right.transpose(1, 2), left.transpose(1, 2)).transpose(1, 2)
+
+
 class _Read(torch.autograd.Function):
     """Sum each receiver's kept senders, norm, and project; all the large work of a layer.
 
@@ -281,7 +292,7 @@ class _Read(torch.autograd.Function):
             to_bias = grad.sum(1)
             inputs = standard[:, :n_receivers]
             inputs = inputs if folds else norm.affine(inputs)
-            to_weight = torch.bmm(inputs.permute(1, 2, 0), grad)
+            to_weight = _laid_out_like(weight, inputs.permute(1, 2, 0), grad)
             if folds:
                 to_weight = norm.unfold(to_weight, to_bias)
         if needs_matrix:
@@ -363,7 +374,7 @@ class _Write(torch.autograd.Function):
         return (
             grad,
             torch.bmm(out, weight.transpose(1, 2)) if needs_x else None,
-            torch.bmm(x.transpose(1, 2), out) if needs_weight else None,
+            _laid_out_like(weight, x.transpose(1, 2), out) if needs_weight else None,
             # Over both at once it would take forty times as long.
             out.sum(1).sum(0).div_(len(x)) if needs_bias else None,
             None,

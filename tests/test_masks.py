@@ -228,7 +228,7 @@ def test_push_alone_is_the_derivative_of_the_sparsity_loss():
 def test_compiled_passes_are_the_plain_ones(monkeypatch, recwarn):
     n = 3001
     expected = run_some_steps(n)
-    for name in ("_scramble", "uniform", "_sample_chunk", "_update_chunk"):
+    for name in ("_scramble", "uniform", "_count_on", "_sample_chunk", "_update_chunk"):
         # The shape checks of the test suite cannot be compiled.
         monkeypatch.setattr(masks, name, inspect.unwrap(getattr(masks, name)))
     monkeypatch.setattr(masks, "COMPILE_FROM", 1)
@@ -241,6 +241,10 @@ def test_compiled_passes_are_the_plain_ones(monkeypatch, recwarn):
         assert torch.equal(sample, compiled)
     for plain, compiled in zip(expected[3:], actual[3:], strict=True):
         torch.testing.assert_close(compiled, plain, atol=1e-6, rtol=1e-4)
+    counted = MaskLogits.start(torch.ones(n), 1.0, 1.0, seed=0)
+    counted.logits[:1000] = -1.0
+    assert counted.density() == (n - 1000) / n
+    assert masks._COMPILED[masks._count_on] is not None
 
 
 def test_without_a_compiler_the_search_goes_on_and_says_so(monkeypatch):

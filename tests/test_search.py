@@ -417,7 +417,7 @@ def test_fragile_model_starts_higher(problem):
 
     def start(model, task) -> float:
         stage = Stage(model, task, config, 0, ("weights",), 12, Sheaf.full(model))
-        return stage.begin().start["weights"]
+        return stage.begin()["weights"]
 
     model, task = problem
     robust = masked(random_gpt2(layers=2, heads=2, d_head=3))
