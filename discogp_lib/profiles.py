@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -44,11 +45,11 @@ SMOLLM2 = SearchConfig(
     completeness=0.0,
     steps=300,
     batch_size=8,
-    weight_push=Push(largest=2.6e-4, rise=0.8, target=0.03),
-    edge_push=Push(largest=8e-3, rise=0.8, target=0.022),
+    weight_push=Push(largest=2.6e-4, rise=0.6, target=0.03),
+    edge_push=Push(largest=8e-3, rise=0.6, target=0.022),
     weight_learning_rate=0.1,
     edge_learning_rate=0.1,
-    cooling=0.5,
+    cooling=0.4,
     weight_logit=4.0,
     edge_logit=4.0,
     min_accuracy=0.98,
@@ -82,6 +83,8 @@ class Profile:
     """What it is for, and how long it takes on what."""
     more_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Further seeds of some tasks."""
+    acdc: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of ACDC other than its own."""
 
     def seeds_of(self, task: str) -> tuple[int, ...]:
         """All seeds of a task."""
@@ -128,6 +131,8 @@ PROFILES = {
             variant_tasks=("ioi",),
             about="SmolLM2-135M on real BLiMP, IOI and PARAREL; days on two cores, run by run",
             more_seeds={"ioi": (1, 2), "blimp/anaphor_number_agreement": (1, 2)},
+            # One edge at a time, 70,651 of them, would take a day a task.
+            acdc={"prompts": 8, "together": 64},
         ),
         Profile(
             name="paper",

@@ -138,7 +138,7 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
     if needs_budget(run.method):
         matched = Run(run.profile, run.task, "discogp", run.seed)
         budget = compute(matched, device=device, progress=progress).sheaf()
-    config = settings_for(run.method, profile.search, budget)
+    config = settings_for(run.method, profile, budget)
     model, task = subject(run.method, model, task, run.seed)
     inputs = {
         "checkpoint_sha256": model.checkpoint_sha256,

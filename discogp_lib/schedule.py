@@ -58,7 +58,7 @@ def must_be_computed(run: Run) -> bool:
         return True
     if needs_budget(run.method):
         return False
-    config = settings_for(run.method, get_profile(run.profile).search, None)
+    config = settings_for(run.method, get_profile(run.profile), None)
     return record.data["inputs"].get("config") != config.as_dict()
 
 

@@ -137,13 +137,13 @@ def test_plan_puts_first_what_others_need() -> None:
 
 
 def test_variants_change_what_they_say() -> None:
-    assert settings_for("discogp@sequential", QUICK.search, None).schedule == "sequential"
-    doubled = settings_for("discogp@push2.0", QUICK.search, None)
+    assert settings_for("discogp@sequential", QUICK, None).schedule == "sequential"
+    doubled = settings_for("discogp@push2.0", QUICK, None)
     assert doubled.edge_push.largest == 2 * QUICK.search.edge_push.largest
     for name in variant_names():
-        assert settings_for(f"discogp@{name}", QUICK.search, None) != QUICK.search
+        assert settings_for(f"discogp@{name}", QUICK, None) != QUICK.search
     with pytest.raises(ConfigError, match="no method 'discogp@nothing'"):
-        settings_for("discogp@nothing", QUICK.search, None)
+        settings_for("discogp@nothing", QUICK, None)
 
 
 def test_a_sweep_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,10 @@ Edges are judged in chains: several masks are evaluated at once, each cutting on
 every edge before it were cut. The verdicts hold up to the first edge that has to stay, and the
 next chain begins after it. The result is that of judging one edge at a time.
 
+In a model with tens of thousands of edges even that takes hours a threshold. There edges may be
+judged by halves instead: a run of neighbours is cut whole if that raises KL by less than the
+threshold for each of them, else its halves are judged, down to single edges.
+
 The threshold is tuned to a budget of edges in two steps. Runs from the full model at smaller and
 smaller thresholds go on until one keeps enough edges. From its sheaf the threshold rises: each
 trial starts from the last sheaf with enough edges and cuts further, by a smaller step whenever it
@@ -75,6 +79,10 @@ class AcdcConfig(EdgeConfig):
     prompts: int = 32
     """Training prompts that the edges are judged on, drawn by the seed."""
 
+    together: int = 1
+    """Edges judged at once at first, and by halves if they cannot all be cut; 1 is ACDC as it was
+    published. Ours, for models with many edges."""
+
     threshold: float | None = None
     """An edge stays if cutting it raises KL by at least this, in nats. None: tuned so that the
     sheaf has at least `edge_density`."""
@@ -83,6 +91,8 @@ class AcdcConfig(EdgeConfig):
         super().__post_init__()
         if self.threshold is not None and self.edge_density is not None:
             raise ConfigError("Give a threshold or an edge_density, not both.")
+        if self.together < 1:
+            raise ConfigError(f"together must be at least 1, not {self.together}.")
         if self.threshold is not None and not self.threshold > 0:
             raise ConfigError(f"threshold must be above 0, not {self.threshold}.")
 
@@ -216,9 +226,25 @@ class AcdcSearch:
         if not edges:
             return kl
         upstream = Upstream(graph, block, mask, outputs, self.reference)
+        judge = self._by_halves if self.config.together > 1 else self._in_chains
+        return judge(upstream, mask, kl, threshold, edges)
+
+    def _in_chains(
+        self,
+        upstream: Upstream,
+        mask: Bool[Tensor, " edge"],
+        kl: float,
+        threshold: float,
+        edges: list[int],
+    ) -> float:
+        """Judge one edge after the other, several masks at once."""
         done, size = 0, 2
         while done < len(edges):
-            values = self._measure(upstream, mask, edges[done : done + size])
+            chain = edges[done : done + size]
+            masks = mask.repeat(len(chain), 1)
+            for i, edge in enumerate(chain):
+                masks[i:, edge] = False
+            values = self._measure(upstream, masks)
             for value in values:
                 edge, done = edges[done], done + 1
                 if value - kl >= threshold:
@@ -229,26 +255,41 @@ class AcdcSearch:
                 size = min(2 * size, self.longest_chain)
         return kl
 
-    def _measure(
-        self, upstream: Upstream, mask: Bool[Tensor, " edge"], chain: list[int]
-    ) -> list[float]:
-        """KL after cutting the first edge of a chain, the first two, and so on.
+    def _by_halves(
+        self,
+        upstream: Upstream,
+        mask: Bool[Tensor, " edge"],
+        kl: float,
+        threshold: float,
+        edges: list[int],
+    ) -> float:
+        """Judge runs of edges, and the halves of those that cannot be cut whole."""
+        size = self.config.together
+        waiting = [edges[i : i + size] for i in range(0, len(edges), size)][::-1]
+        while waiting:
+            run = waiting.pop()
+            without = mask.clone()
+            without[run] = False
+            (value,) = self._measure(upstream, without.unsqueeze(0))
+            if value - kl < threshold * len(run):
+                mask[run], kl = False, value
+            elif len(run) > 1:
+                half = len(run) // 2
+                waiting += [run[half:], run[:half]]
+        return kl
 
-        Where some are known already, those up to the first unknown one; at least one.
-        """
-        masks = mask.repeat(len(chain), 1)
-        for i, edge in enumerate(chain):
-            masks[i:, edge] = False
+    def _measure(self, upstream: Upstream, masks: Bool[Tensor, "mask edge"]) -> list[float]:
+        """KL of each mask; where some are known, of those up to the first unknown one."""
         hashes = [hashlib.blake2b(m.numpy().tobytes(), digest_size=16).digest() for m in masks]
         known = 0
-        while known < len(chain) and hashes[known] in self.measured:
+        while known < len(masks) and hashes[known] in self.measured:
             known += 1
         if not known:
             self.measured.update(zip(hashes, self._evaluate(upstream, masks), strict=True))
-            self.evaluated += len(chain)
-            if self.evaluated % SAVE_EVERY < len(chain):
+            self.evaluated += len(masks)
+            if self.evaluated % SAVE_EVERY < len(masks):
                 self._save()
-        return [self.measured[h] for h in hashes[: known or len(chain)]]
+        return [self.measured[h] for h in hashes[: known or len(masks)]]
 
     @torch.no_grad()
     def _evaluate(self, upstream: Upstream, masks: Bool[Tensor, "mask edge"]) -> list[float]:

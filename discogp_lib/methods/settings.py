@@ -24,6 +24,7 @@ from discogp_lib.methods.controls import (
 )
 from discogp_lib.methods.eap import EapConfig, EapIgConfig
 from discogp_lib.model import MaskedTransformer
+from discogp_lib.profiles import Profile
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Task
 
@@ -104,15 +105,17 @@ def needs_budget(method: str) -> bool:
     return base_method(method) not in GRADIENT_METHODS
 
 
-def settings_for(method: str, search: SearchConfig, budget: Sheaf | None) -> Any:
+def settings_for(method: str, profile: Profile, budget: Sheaf | None) -> Any:
     """The config of a method; `budget` is DiscoGP's sheaf where the method is to match it."""
     name, variant = base_method(method), method.partition("@")[2]
     if not needs_budget(name):
-        changes = _changes(variant, search) if variant else None
-        return replace(search, **(changes or {}))
+        changes = _changes(variant, profile.search) if variant else None
+        return replace(profile.search, **(changes or {}))
     if budget is None:
         raise ConfigError(f"The method {method!r} needs a sheaf whose size it is to match.")
     config = BUDGETED[name](budget)
+    if name == "acdc":
+        config = replace(config, **profile.acdc)
     return replace(config, ablation=EDGE_VARIANTS[variant]) if variant else config
 
 

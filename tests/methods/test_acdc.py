@@ -12,7 +12,7 @@ from discogp_lib.errors import ConfigError
 from discogp_lib.evaluate import final_states, kl_divergence, project_labels
 from discogp_lib.methods.acdc import AcdcConfig, AcdcSearch, acdc
 from discogp_lib.methods.budget import edge_sheaf, some_prompts
-from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks
+from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks, dead_receivers
 from tests.reference import (
     make_split,
     make_task,
@@ -113,6 +113,56 @@ def test_the_length_of_chains_does_not_matter(model, task, length):
     assert torch.equal(search.run(0.01).mask, usual.mask)
 
 
+def halved(model, task, config, edges, mask, current):
+    """A run of edges by the definition: cut whole if it is cheap per edge, else its halves."""
+    without = mask.clone()
+    without[edges] = False
+    after = label_kl(model, some_prompts(task, config.prompts, 0), without, None)
+    if after - current < config.threshold * len(edges):
+        return without, after
+    if len(edges) == 1:
+        return mask, current
+    middle = len(edges) // 2
+    for half in (edges[:middle], edges[middle:]):
+        mask, current = halved(model, task, config, half, mask, current)
+    return mask, current
+
+
+@pytest.mark.parametrize("together", [5, 64])
+def test_judging_by_halves_is_what_it_says(model, task, together):
+    config = AcdcConfig(threshold=0.003, together=together)
+    search = AcdcSearch(model, task, config)
+    mask, current = torch.ones(model.graph.n_edges, dtype=torch.bool), 0.0
+    for block in blocks(model.graph):
+        dead = dead_receivers(model.graph, block, mask, zero=True)
+        block.matrix(mask)[dead] = False
+        edges = [e for e in reversed(range(block.start, block.stop)) if mask[e]]
+        for i in range(0, len(edges), together):
+            run = edges[i : i + together]
+            mask, current = halved(model, task, config, run, mask, current)
+    expected = edge_sheaf(model, mask, "zero")
+    assert search.sheaf(search.run(config.threshold)) == expected
+    assert 0 < expected.kept_edges < expected.n_edges
+
+
+def test_halves_of_single_edges_are_the_published_acdc(model, task, monkeypatch):
+    config = AcdcConfig(threshold=0.01)
+    one_by_one = AcdcSearch(model, task, config)
+    monkeypatch.setattr(one_by_one, "_in_chains", one_by_one._by_halves)
+    assert one_by_one.sheaf(one_by_one.run(0.01)) == acdc(model, task, config, progress=False)
+
+
+def test_a_planted_circuit_is_found_by_halves():
+    model, task = masked(planted_gpt2()), planted_task()
+    chains, halves = (
+        AcdcSearch(model, task, AcdcConfig(threshold=0.05, together=n)) for n in (1, 16)
+    )
+    sheaf = halves.sheaf(halves.run(0.05))
+    assert dgp.evaluate(model, sheaf, task.test).accuracy == 1.0
+    chains.run(0.05)
+    assert halves.evaluated < chains.evaluated
+
+
 def test_a_planted_circuit_is_found():
     model, task = masked(planted_gpt2()), planted_task()
     sheaf = acdc(model, task, AcdcConfig(threshold=0.05), progress=False)
@@ -173,6 +223,8 @@ def test_settings_that_contradict_each_other():
         AcdcConfig(threshold=0.1, edge_density=0.1)
     with pytest.raises(ConfigError, match="above 0"):
         AcdcConfig(threshold=0.0)
+    with pytest.raises(ConfigError, match="at least 1"):
+        AcdcConfig(together=0)
     with pytest.raises(ConfigError, match="0 to 1"):
         AcdcConfig(edge_density=5.0)
     config = AcdcConfig(edge_density=0.1)

@@ -1,11 +1,13 @@
 """Variants of the greedy methods: another ablation, the same budget."""
 
+from dataclasses import replace
+
 import pytest
 
-from discogp_lib.config import SearchConfig
 from discogp_lib.errors import ConfigError
 from discogp_lib.methods.settings import base_method, edge_ablation, needs_budget, settings_for
 from discogp_lib.sheaf import Sheaf
+from tests.quick import QUICK
 from tests.reference import masked, planted_gpt2
 
 
@@ -16,7 +18,7 @@ def test_a_greedy_variant_changes_the_ablation_alone(name, ablation):
     variant = f"{name}@{ablation}"
     assert base_method(variant) == name
     assert needs_budget(variant)
-    plain, changed = (settings_for(m, SearchConfig(), budget).as_dict() for m in (name, variant))
+    plain, changed = (settings_for(m, QUICK, budget).as_dict() for m in (name, variant))
     assert changed == {**plain, "ablation": ablation}
     assert (edge_ablation(name), edge_ablation(variant)) == ("zero", ablation)
 
@@ -29,4 +31,13 @@ def test_variants_that_make_no_sense_are_refused(method):
 
 def test_discogp_still_needs_no_budget():
     assert not needs_budget("discogp@mean")
-    assert settings_for("discogp@mean", SearchConfig(), None).ablation == "mean"
+    assert settings_for("discogp@mean", QUICK, None).ablation == "mean"
+
+
+def test_a_profile_may_have_its_own_acdc():
+    budget = Sheaf.full(masked(planted_gpt2()))
+    coarse = replace(QUICK, acdc={"prompts": 8, "together": 64})
+    for name in ("acdc", "acdc@mean"):
+        plain, changed = (settings_for(name, p, budget).as_dict() for p in (QUICK, coarse))
+        assert changed == {**plain, "prompts": 8, "together": 64}
+    assert settings_for("eap", coarse, budget) == settings_for("eap", QUICK, budget)
