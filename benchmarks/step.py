@@ -61,7 +61,7 @@ def random_gpt2(n_layers: int) -> GPT2LMHeadModel:
     return GPT2LMHeadModel(GPT2Config(n_layer=n_layers)).eval()
 
 
-def random_task(vocabulary: int) -> Task:
+def random_task(vocabulary: int, prompts: int = BATCH, length: int = TOKENS) -> Task:
     """Prompts of random tokens with two random labels each."""
     generator = torch.Generator().manual_seed(0)
 
@@ -69,13 +69,13 @@ def random_task(vocabulary: int) -> Task:
         return torch.randint(0, vocabulary, shape, generator=generator)
 
     split = Split(
-        prompts=("",) * BATCH,
-        tokens=draw(BATCH, TOKENS),
-        corrupted=draw(BATCH, TOKENS),
-        lengths=torch.full((BATCH,), TOKENS),
-        labels=draw(BATCH, 2),
-        targets=torch.zeros(BATCH, dtype=torch.int64),
-        groups=torch.zeros(BATCH, dtype=torch.int64),
+        prompts=("",) * prompts,
+        tokens=draw(prompts, length),
+        corrupted=draw(prompts, length),
+        lengths=torch.full((prompts,), length),
+        labels=draw(prompts, 2),
+        targets=torch.zeros(prompts, dtype=torch.int64),
+        groups=torch.zeros(prompts, dtype=torch.int64),
     )
     return Task("random", "random", split, split, split, ("all",), None, None, "")  # type: ignore[arg-type]
 
