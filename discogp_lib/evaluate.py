@@ -87,11 +87,16 @@ def evaluate(
     split: Split,
     *,
     reference: Reference | None = None,
+    full: Float[Tensor, "prompt d_model"] | None = None,
     batch_size: int = BATCH,
 ) -> Evaluation:
-    """Everything about a sheaf on a split of a task, under zero or another ablation."""
+    """Everything about a sheaf on a split of a task, under zero or another ablation.
+
+    full: the full model's `final_states` of the split, where they are known already.
+    """
     sheaf.check_fits(model)
-    full = final_states(model, split, batch_size=batch_size)
+    if full is None:
+        full = final_states(model, split, batch_size=batch_size)
     kept = final_states(model, split, sheaf, reference=reference, batch_size=batch_size)
     rest = final_states(
         model, split, sheaf.complement(), reference=reference, batch_size=batch_size

@@ -24,9 +24,10 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from torch import Tensor
 
 from discogp_lib.ablation import reference_for
-from discogp_lib.evaluate import evaluate
+from discogp_lib.evaluate import evaluate, final_states
 from discogp_lib.methods import METHODS
 from discogp_lib.methods.settings import base_method, needs_budget, settings_for, subject
 from discogp_lib.model import MaskedTransformer, load_model
@@ -34,6 +35,7 @@ from discogp_lib.paths import REPO, RESULTS, atomic_path
 from discogp_lib.profiles import get_profile
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks import SHORT_NAMES, Task, load_task
+from discogp_lib.tasks.base import Split
 
 RECORD_VERSION = 1
 
@@ -185,7 +187,9 @@ def _write(
         "model": model.name,
         "inputs": inputs,
         "metrics": {
-            name: evaluate(model, sheaf, split, reference=ablation).as_dict()
+            name: evaluate(
+                model, sheaf, split, reference=ablation, full=full_states(model, task, split, name)
+            ).as_dict()
             for name, split in (("train", train), ("dev", task.dev), ("test", task.test))
         },
         "found": sheaf.metadata.get("found", {}),
@@ -198,6 +202,18 @@ def _write(
     with atomic_path(run.record_path) as temporary:
         temporary.write_text(json.dumps(data, indent=1) + "\n")
     return Record(run, data)
+
+
+FULL_STATES: dict[tuple[str, ...], Tensor] = {}
+"""What the full model says to the prompts of a record, kept for the other methods' records."""
+
+
+def full_states(model: MaskedTransformer, task: Task, split: Split, name: str) -> Tensor:
+    """The full model's `final_states` of a split that goes by this name, computed once."""
+    key = (model.checkpoint_sha256, str(model.device), task.sha256, name)
+    if key not in FULL_STATES:
+        FULL_STATES[key] = final_states(model, split)
+    return FULL_STATES[key]
 
 
 def peak_memory_mb() -> float:
