@@ -49,7 +49,7 @@ SMOLLM2 = SearchConfig(
     edge_push=Push(largest=8e-3, rise=0.8, target=0.022),
     weight_learning_rate=0.1,
     edge_learning_rate=0.1,
-    cooling=0.5,
+    cooling=0.3,
     adam_beta2=0.95,
     weight_logit=4.0,
     edge_logit=4.0,
