@@ -43,10 +43,13 @@ CURVE_METHODS = ("discogp", "edge_pruning", "acdc", "eap", "eap_ig", "random")
 ACDC_NEAR = 0.2
 """ACDC's sheaves may be larger than asked by this share: a curve shows each where it lies."""
 
+ACDC_LARGEST = 0.11
+"""... and are of at most this density: each larger one takes as long as all smaller together."""
+
 CURVE_PROMPTS = 200
 """Test prompts that a curve is of, the first so many: a curve is many evaluations."""
 
-CURVE_VERSION = 2
+CURVE_VERSION = 3
 
 BySize = Callable[[float], Sheaf]
 
@@ -113,6 +116,7 @@ def curve_of(
     at: BySize | Float[Tensor, " edge"]
     match name:
         case "acdc":
+            sizes = [size for size in sizes if size <= ACDC_LARGEST]
             at = _acdc(model, task, ablation, seed, sizes)
         case "eap":
             at = eap_scores(model, task, EapConfig(ablation=ablation), seed)

@@ -55,8 +55,9 @@ SEARCH = SearchConfig(steps=6, batch_size=8, weight_logit=1.0, edge_logit=1.0)
 
 @pytest.mark.parametrize("method", [*CURVE_METHODS, "acdc@mean", "eap@interchange"])
 def test_every_edge_method_has_a_curve(model, method):
-    curve = curve_of(method, model, planted_task(16), SEARCH, sizes=(0.2, 0.6))
-    assert curve.asked_density.tolist() == [0.2, 0.6]
+    sizes = [0.05, 0.1] if method.startswith("acdc") else [0.2, 0.6]
+    curve = curve_of(method, model, planted_task(16), SEARCH, sizes=[*sizes, 0.9])
+    assert curve.asked_density.tolist() == sizes + [0.9] * (not method.startswith("acdc"))
     assert curve.edges.is_monotonic_increasing
     assert curve.kl.notna().all()
     whole = method != "discogp"
@@ -65,9 +66,9 @@ def test_every_edge_method_has_a_curve(model, method):
 
 def test_acdc_goes_on_from_the_larger_size_and_meets_the_smaller(model):
     task = planted_task(16)
-    both = curve_of("acdc", model, task, SEARCH, sizes=(0.1, 0.4))
-    alone = acdc(model, task, AcdcConfig(edge_density=0.1), progress=False)
-    assert both.edge_density[0] >= 0.1
+    both = curve_of("acdc", model, task, SEARCH, sizes=(0.05, 0.1))
+    alone = acdc(model, task, AcdcConfig(edge_density=0.05), progress=False)
+    assert both.edge_density[0] >= 0.05
     assert both.edges[0] <= alone.kept_edges + 2  # as near to the budget as its own search
 
 
