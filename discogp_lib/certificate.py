@@ -28,7 +28,7 @@ from torch import Tensor
 from discogp_lib.checkpoints import MINI, find_directory
 from discogp_lib.derived import derived
 from discogp_lib.errors import RunError
-from discogp_lib.evaluate import final_states, is_right
+from discogp_lib.evaluate import final_states, is_right, share_of
 from discogp_lib.export import export_checkpoint, transformers_logits
 from discogp_lib.hf_directory import weight_files
 from discogp_lib.layout import Layout
@@ -185,7 +185,7 @@ def certify(sheaf: Sheaf, model: MaskedTransformer, task: Task, folder: str | Pa
 
 
 def _share(right: Tensor) -> float:
-    return float(right.float().mean())
+    return share_of(right)
 
 
 def _run_alone(

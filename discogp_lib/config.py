@@ -170,7 +170,8 @@ class SearchConfig(PlainConfig):
     """Steps between evaluations on dev. Evaluating never changes what the search sees."""
 
     patience: int = 4
-    """Stop after so many evaluations without a better sheaf, once no push rises any more."""
+    """Stop after so many evaluations without a better sheaf than one that meets the conditions,
+    once no push rises any more."""
 
     dev_prompts: int = 100
     """At most so many prompts of dev are used for the choice."""

@@ -112,21 +112,21 @@ def evaluate(
     kl_vocabulary, same_top = _over_vocabulary(model, full, kept)
     return Evaluation(
         n=len(split),
-        accuracy=_mean(right),
+        accuracy=share_of(right),
         accuracy_low=low,
         accuracy_high=high,
         balanced_accuracy=balanced(right, split.groups),
-        agreement=_mean(kept_labels.argmax(-1) == full_labels.argmax(-1)),
-        ties=_mean((kept_labels == kept_labels.amax(-1, keepdim=True)).sum(-1) > 1),
+        agreement=share_of(kept_labels.argmax(-1) == full_labels.argmax(-1)),
+        ties=share_of((kept_labels == kept_labels.amax(-1, keepdim=True)).sum(-1) > 1),
         kl=float(kl_divergence(log_full, log_kept).mean()),
         kl_paper=float(kl_divergence(log_kept, log_full).mean()) / split.labels.shape[1],
         kl_vocabulary=kl_vocabulary,
         top_token_agreement=same_top,
-        complement_accuracy=_mean(rest_right),
+        complement_accuracy=share_of(rest_right),
         complement_balanced_accuracy=balanced(rest_right, split.groups),
         complement_entropy=float(-(log_rest.exp() * log_rest).sum(-1).mean())
         / math.log(split.labels.shape[1]),
-        full_accuracy=_mean(is_right(full_labels, split.targets)),
+        full_accuracy=share_of(is_right(full_labels, split.targets)),
         weight_density=sheaf.weight_density,
         edge_density=sheaf.edge_density,
         n_weights=sheaf.n_weights,
@@ -191,7 +191,7 @@ def is_right(
 
 def balanced(right: Bool[Tensor, " prompt"], groups: Int[Tensor, " prompt"]) -> float:
     """Mean over the classes that occur of the accuracy within the class."""
-    return sum(_mean(right[groups == g]) for g in groups.unique()) / len(groups.unique())
+    return sum(share_of(right[groups == g]) for g in groups.unique()) / len(groups.unique())
 
 
 def kl_divergence(
@@ -223,5 +223,6 @@ def _over_vocabulary(
     return divergence / len(full), same / len(full)
 
 
-def _mean(values: Tensor) -> float:
-    return float(values.float().mean())
+def share_of(right: Bool[Tensor, " prompt"]) -> float:
+    """The share that is true, as exact as a float can be: 38 of 40 is 0.95, no less."""
+    return int(right.sum()) / max(1, len(right))

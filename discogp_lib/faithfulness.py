@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from discogp_lib.errors import TaskError
-from discogp_lib.evaluate import Reference, final_states, is_right, project_labels
+from discogp_lib.evaluate import Reference, final_states, is_right, project_labels, share_of
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Split
@@ -109,7 +109,7 @@ class _Scale:
             "edges": sheaf.kept_edges,
             "metric": metric,
             "faithfulness": (metric - self.empty) / (self.full - self.empty),
-            "accuracy": float(is_right(labels, self.split.targets).float().mean()),
+            "accuracy": share_of(is_right(labels, self.split.targets)),
         }
 
     def _labels(self, sheaf: Sheaf) -> Float[Tensor, "prompt label"]:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from discogp_lib.config import Push, SearchConfig
-from discogp_lib.evaluate import Reference, final_states, project_labels
+from discogp_lib.evaluate import Reference, final_states, project_labels, share_of
 from discogp_lib.layout import unflatten
 from discogp_lib.masks import MaskLogits, complement
 from discogp_lib.model import MaskedTransformer
@@ -128,7 +128,7 @@ class Learner:
                     reference=self.reference,
                 )
                 same = project_labels(self.model, some, states).argmax(-1) == answers
-                agreements.append(float(same.float().mean()))
+                agreements.append(share_of(same))
             if min(agreements) >= PROBE_AGREEMENT:
                 return logit
         return PROBED_LOGITS[-1]

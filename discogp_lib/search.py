@@ -24,6 +24,7 @@ from discogp_lib.evaluate import (
     is_right,
     label_logits,
     project_labels,
+    share_of,
 )
 from discogp_lib.layout import unflatten
 from discogp_lib.learner import Kind, Learner
@@ -36,6 +37,9 @@ PASSED, FAILED = 0.0, 1.0
 """First part of a rank: a sheaf that meets the config's conditions is before any that does not."""
 
 STALE = "nothing better was found"
+
+ROUNDING = 1e-9
+"""Shares of prompts are compared up to this: 95 % of 40 is 38, whatever floats say."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ class Stage(Learner):
         super().__init__(model, task, config, seed, kinds, steps, base, reference)
         self.dev = task.dev.first(config.dev_prompts)
         dev_logits = label_logits(model, self.dev)
-        full_accuracy = float(is_right(dev_logits, self.dev.targets).float().mean())
+        full_accuracy = share_of(is_right(dev_logits, self.dev.targets))
         self.attainable = 1.0 if config.fidelity == "gold" else full_accuracy
         self.chance = 1 / self.dev.labels.shape[1]
 
@@ -236,7 +240,7 @@ class Stage(Learner):
             **{f"{kind}_push": self._push(kind, state.step) for kind in self.kinds},
         }
         state.curve.append(row)
-        passed = accuracy >= self.config.min_accuracy * self.attainable
+        passed = accuracy >= self.config.min_accuracy * self.attainable - ROUNDING
         if self.config.completeness and self.config.max_complement is not None:
             passed &= rest <= self.chance + self.config.max_complement
         size = math.log(max(sheaf.weight_density, 1e-9)) + math.log(max(sheaf.edge_density, 1e-9))
@@ -248,16 +252,20 @@ class Stage(Learner):
             state.stale += 1
         if not sheaf.kept_edges or not sheaf.kept_weights:
             state.status = f"the sheaf was empty at step {state.step}"
-        elif state.stale >= self.config.patience and state.step >= self.steps * max(
-            self._schedule(kind).rise for kind in self.kinds
-        ):
+        elif self._is_over(state):
             state.status = STALE
+
+    def _is_over(self, state: _State) -> bool:
+        """Whether a sheaf that passes has long been the best, and no push rises any more."""
+        risen = self.steps * max(self._schedule(kind).rise for kind in self.kinds)
+        found = state.rank[0] == PASSED and state.stale >= self.config.patience
+        return found and state.step >= risen
 
     def _dev_accuracy(self, sheaf: Sheaf) -> tuple[float, float]:
         """Accuracy on dev, plain and class-balanced."""
         states = final_states(self.model, self.dev, sheaf, reference=self.reference)
         right = is_right(project_labels(self.model, self.dev, states), self.dev.targets)
-        return float(right.float().mean()), balanced(right, self.dev.groups)
+        return share_of(right), balanced(right, self.dev.groups)
 
     def _result(self, state: _State) -> SearchResult:
         reached = state.rank[0] == PASSED

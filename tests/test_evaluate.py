@@ -15,6 +15,7 @@ from discogp_lib.evaluate import (
     is_right,
     kl_divergence,
     label_logits,
+    share_of,
     wilson,
 )
 from discogp_lib.sheaf import Sheaf
@@ -188,3 +189,9 @@ def test_wilson_interval(k, n):
 
 def test_wilson_interval_of_nothing_says_nothing():
     assert wilson(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("right", "n"), [(38, 40), (19, 20), (49, 50), (0, 7), (3, 3)])
+def test_shares_are_exact(right, n):
+    """In single precision 38 of 40 would be a little less than 95 %, and miss a target of 95 %."""
+    assert share_of(torch.arange(n) < right) == right / n

@@ -387,6 +387,14 @@ def test_target_that_is_not_reached_is_reported(problem):
     assert result.steps == 12
 
 
+def test_search_that_found_nothing_yet_does_not_give_up(problem):
+    """Of those that fail, an early, nearly whole sheaf may be the best: no reason to stop."""
+    hopeless = replace(CONFIG, max_complement=-0.9, completeness=0.5)
+    rise = replace(CONFIG.weight_push, rise=0.1)
+    eager = replace(hopeless, patience=1, evaluate_every=1, weight_push=rise, edge_push=rise)
+    assert run(problem, eager).steps == CONFIG.steps
+
+
 def test_search_stops_when_nothing_improves(problem):
     idle = Push(largest=0.0, rise=0.1)
     config = replace(CONFIG, steps=100, patience=2, weight_push=idle, edge_push=idle)

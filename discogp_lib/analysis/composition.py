@@ -25,7 +25,7 @@ from discogp_lib.analysis.chance import Draw, by_part, uniform
 from discogp_lib.analysis.memory import Memory, fingerprint, key_of
 from discogp_lib.analysis.parts import Found, edge_parts, weight_parts
 from discogp_lib.errors import ConfigError
-from discogp_lib.evaluate import is_right, label_logits, wilson
+from discogp_lib.evaluate import is_right, label_logits, share_of, wilson
 from discogp_lib.layout import unflatten
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.paths import RESULTS
@@ -286,7 +286,7 @@ def _evaluate(
     low, high = wilson(int(right.sum()), len(split))
     live = sheaf.pruned()
     return {
-        "accuracy": float(right.float().mean()),
+        "accuracy": share_of(right),
         "low": low,
         "high": high,
         "n": len(split),
