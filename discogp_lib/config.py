@@ -14,7 +14,7 @@ Schedule = Literal["joint", "sequential"]
 Ablation = Literal["zero", "mean", "interchange"]
 C = TypeVar("C", bound="PlainConfig")
 
-FADED, FULL = 0.05, 6.0
+FADED, FULL = 0.05, 3.0
 """Share of a push that is left at its target density, and at how many times it none is missing."""
 
 
@@ -64,7 +64,7 @@ class Push:
     """Share of it where it then stays."""
 
     target: float = 0.0
-    """Density towards which it fades: in full at six times that density and above, and at it
+    """Density towards which it fades: in full at three times that density and above, and at it
     only a twentieth, so that the last steps mend what the pruning broke; 0 never fades."""
 
     def __post_init__(self) -> None:

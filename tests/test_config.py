@@ -107,7 +107,7 @@ def test_push_rises_falls_and_stays():
 
 def test_push_fades_towards_its_target():
     push = Push(largest=8.0, first=1.0, target=0.1)
-    densities = (1.0, 0.6, 0.35, 0.15, 0.1, 0.01)
+    densities = (1.0, 0.3, 0.2, 0.12, 0.1, 0.01)
     assert [push.at(0.5, x) for x in densities] == pytest.approx([8, 8, 4, 0.8, 0.4, 0.4])
 
 
