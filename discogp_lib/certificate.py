@@ -162,8 +162,8 @@ def certify(sheaf: Sheaf, model: MaskedTransformer, task: Task, folder: str | Pa
         seed=sheaf.metadata.get("seed"),
         file_sha256=file_sha256(path),
         prompts=len(task.test),
-        accuracy=_share(is_right(alone_labels, task.test.targets)),
-        masked_accuracy=_share(is_right(masked_labels, task.test.targets)),
+        accuracy=share_of(is_right(alone_labels, task.test.targets)),
+        masked_accuracy=share_of(is_right(masked_labels, task.test.targets)),
         rows=len(tokens),
         max_difference=float((logits - masked.cpu()).abs().max()),
         max_label_difference=float((alone_labels - masked_labels).abs().max()),
@@ -182,10 +182,6 @@ def certify(sheaf: Sheaf, model: MaskedTransformer, task: Task, folder: str | Pa
     with atomic_path(Path(folder) / CERTIFICATE) as temporary:
         temporary.write_text(json.dumps(certificate.as_dict(), indent=1) + "\n")
     return certificate
-
-
-def _share(right: Tensor) -> float:
-    return share_of(right)
 
 
 def _run_alone(

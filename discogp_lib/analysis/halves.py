@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from discogp_lib.derived import derived
-from discogp_lib.evaluate import evaluate
+from discogp_lib.evaluate import evaluate, final_states
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.profiles import get_profile
 from discogp_lib.runs import Record, cached_model, cached_task
@@ -33,7 +33,8 @@ def halves(sheaf: Sheaf) -> dict[str, Sheaf]:
 
 def halves_table(model: MaskedTransformer, sheaf: Sheaf, split: Split) -> pd.DataFrame:
     """One row per half: what it does on a split."""
-    found = {kept: evaluate(model, half, split) for kept, half in halves(sheaf).items()}
+    full = final_states(model, split)
+    found = {kept: evaluate(model, half, split, full=full) for kept, half in halves(sheaf).items()}
     return pd.DataFrame([{"kept": kept, **one.as_dict()} for kept, one in found.items()])
 
 
