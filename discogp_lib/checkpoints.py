@@ -3,6 +3,8 @@
 Every source ends in one place, an ordinary Hugging Face directory with safetensors weights.
 """
 
+from __future__ import annotations
+
 import errno
 import hashlib
 import importlib.util
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import transformers  # as a module: its names are slow to import and wanted only when loading
 from filelock import FileLock
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
@@ -26,15 +29,6 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
-)
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GgufConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
 )
 
 from discogp_lib.errors import CheckpointError
@@ -75,9 +69,9 @@ class Checkpoint:
 
     name: str
     """What the user asked for: "mini", "smollm2-135m", "gpt2", "my/dir"."""
-    model: PreTrainedModel
+    model: transformers.PreTrainedModel
     """The transformers model: float32, evaluation mode, CPU."""
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: transformers.PreTrainedTokenizerBase
     """Its fast tokenizer."""
     sha256: str
     """Identity of the weights: the hash of the file or files they come from."""
@@ -107,7 +101,7 @@ def load_checkpoint(name: str | Path) -> Checkpoint:
     return Checkpoint(text, model, tokenizer, hash_weights(directory), _usual_bos(tokenizer))
 
 
-def _usual_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:
+def _usual_bos(tokenizer: transformers.PreTrainedTokenizerBase) -> int | None:
     """The beginning-of-sequence token that the tokenizer itself puts before a text, if it does."""
     tokens = tokenizer("a")["input_ids"]
     return tokenizer.bos_token_id if tokens[:1] == [tokenizer.bos_token_id] else None
@@ -261,15 +255,17 @@ def _dequantise(gguf: Path, directory: Path) -> None:
     its progress bar for unpacking cannot be switched off, hence the redirection.
     """
     with quiet_transformers(), redirect_stderr(io.StringIO()):
-        quantised = AutoModelForCausalLM.from_pretrained(
+        quantised = transformers.AutoModelForCausalLM.from_pretrained(
             gguf.parent,
             gguf_file=gguf.name,
-            quantization_config=GgufConfig(dequantize=True),
+            quantization_config=transformers.GgufConfig(dequantize=True),
             dtype=torch.float32,
         )
         settings = quantised.config.to_dict()
         settings.pop("quantization_config", None)
-        plain = LlamaForCausalLM(LlamaConfig(**settings))
+        plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
         plain.load_state_dict(quantised.state_dict())
         plain.save_pretrained(directory)
-        AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(directory)
+        transformers.AutoTokenizer.from_pretrained(
+            gguf.parent, gguf_file=gguf.name
+        ).save_pretrained(directory)

@@ -146,10 +146,6 @@ class SearchConfig(PlainConfig):
     """Share of the steps, the last ones, over which both learning rates fall linearly to zero.
     Ours: on a large model masks flip to and fro until the end otherwise."""
 
-    adam_beta2: float = 0.999
-    """Adam's memory of squared gradients, from step to step. Authors. At 0.999 a search of a few
-    hundred steps never forgets: one large gradient on the way slows its masks to the end."""
-
     weight_logit: float | None = None
     """Where the weight logits start; None finds the smallest start that keeps the task in a
     sampled sheaf of this model (deep models need more). Authors: 1."""
@@ -191,8 +187,6 @@ class SearchConfig(PlainConfig):
             raise ConfigError(f"min_accuracy is a share, 0 to 1, not {self.min_accuracy}.")
         if self.schedule not in ("joint", "sequential"):
             raise ConfigError(f"schedule is 'joint' or 'sequential', not {self.schedule!r}.")
-        if not 0 < self.adam_beta2 < 1:
-            raise ConfigError(f"adam_beta2 is between 0 and 1, not {self.adam_beta2}.")
         if not 0 <= self.cooling <= 1:
             raise ConfigError(f"cooling is a share of the steps, 0 to 1, not {self.cooling}.")
         if not 0 < self.weight_stage < 1:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers
 from jaxtyping import Float
 from safetensors.torch import save
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from discogp_lib.architecture import ACTIVATIONS
 from discogp_lib.checkpoints import load_checkpoint
@@ -334,7 +334,9 @@ def export_checkpoint(sheaf: Sheaf, directory: str | Path, model: MaskedTransfor
 def transformers_logits(directory: str | Path, split: Split) -> Float[Tensor, "prompt vocab"]:
     """Logits after each prompt by transformers alone, with nothing of this library's engine."""
     with quiet_transformers():
-        hf = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+        hf = transformers.AutoModelForCausalLM.from_pretrained(
+            directory, dtype=torch.float32
+        ).eval()
     found = []
     for batch in split.batches(32):
         logits = hf(batch.tokens).logits

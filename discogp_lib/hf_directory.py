@@ -5,6 +5,8 @@ because transformers only warns about some of it: a directory without a tokenize
 vocabulary, and weights missing from a file are drawn at random.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterator
@@ -13,13 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError, safe_open
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
 from transformers.utils import logging as transformers_logging
 
 from discogp_lib.errors import CheckpointError
@@ -30,7 +27,9 @@ SUPPORTED = {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
-def load_directory(directory: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_directory(
+    directory: Path,
+) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
     """Model and tokenizer from a Hugging Face directory, after looking at what can be wrong."""
     check_architecture(directory)
     for file in weight_files(directory):
@@ -43,12 +42,12 @@ def load_directory(directory: Path) -> tuple[PreTrainedModel, PreTrainedTokenize
     with quiet_transformers():
         model, report = _told_in_a_sentence(
             directory,
-            AutoModelForCausalLM.from_pretrained,
+            transformers.AutoModelForCausalLM.from_pretrained,
             dtype=torch.float32,
             use_safetensors=True,
             output_loading_info=True,
         )
-        tokenizer = _told_in_a_sentence(directory, AutoTokenizer.from_pretrained)
+        tokenizer = _told_in_a_sentence(directory, transformers.AutoTokenizer.from_pretrained)
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise CheckpointError(

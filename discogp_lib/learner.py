@@ -103,9 +103,7 @@ class Learner:
         config = self.config
         temperature = config.weight_temperature if kind == "weights" else config.edge_temperature
         noise_seed = 2 * self.seed + (kind == "edges")
-        return MaskLogits.start(
-            self.values[kind], logit, temperature, noise_seed, config.adam_beta2
-        )
+        return MaskLogits.start(self.values[kind], logit, temperature, noise_seed)
 
     def _probe(self, given: dict[str, float]) -> float:
         """The smallest logit start at which sampled sheaves still answer as the full model does.

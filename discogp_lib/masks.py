@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-"""Adam's usual constants; the second is a search's to change."""
+"""Adam's usual constants."""
 
 COMPILE_FROM = 200_000
 """Below this many logits compiling takes longer than it saves."""
@@ -52,8 +52,6 @@ class MaskLogits:
     """Seed of the noise; give different kinds of mask different seeds."""
     first_moment: Float[Tensor, " mask"]
     second_moment: Float[Tensor, " mask"]
-    beta2: float = BETA2
-    """How much of its second moment Adam keeps from step to step."""
 
     @classmethod
     def start(
@@ -62,7 +60,6 @@ class MaskLogits:
         logit: float,
         temperature: float,
         seed: int,
-        beta2: float = BETA2,
     ) -> MaskLogits:
         """All logits at one value."""
         return cls(
@@ -72,7 +69,6 @@ class MaskLogits:
             seed=seed,
             first_moment=torch.zeros_like(values),
             second_moment=torch.zeros_like(values),
-            beta2=beta2,
         )
 
     def sample(self, step: int, out: Float[Tensor, " mask"]) -> None:
@@ -87,13 +83,12 @@ class MaskLogits:
         grad: gradient of the loss for the *masked values* of this step's sample.
         push: derivative of the objective for each mask's probability (the sparsity term).
         """
-        corrections = 1 / (1 - BETA1 ** (step + 1)), 1 / (1 - self.beta2 ** (step + 1))
+        corrections = 1 / (1 - BETA1 ** (step + 1)), 1 / (1 - BETA2 ** (step + 1))
         _apply(
             _update_chunk,
             [self.logits, self.first_moment, self.second_moment, self.values, grad],
             (*noise_keys(self.seed, step), learning_rate, push, *corrections),
             temperature=self.temperature,
-            beta2=self.beta2,
         )
 
     def hard(self) -> Bool[Tensor, " mask"]:
@@ -174,7 +169,6 @@ def _update_chunk(
     first_correction: Any,
     second_correction: Any,
     temperature: float,
-    beta2: float,
 ) -> None:
     against = _odds_against(offset, logits, key, again)
     if temperature != 1:
@@ -183,7 +177,7 @@ def _update_chunk(
     p = torch.sigmoid(logits)
     g = grad * values * (on * (1 - on) / temperature) + push * p * (1 - p)
     m = first + (g - first) * (1 - BETA1)
-    v = second + (g * g - second) * (1 - beta2)
+    v = second + (g * g - second) * (1 - BETA2)
     step = learning_rate * (m * first_correction) / (torch.sqrt(v * second_correction) + EPSILON)
     first.copy_(m)
     second.copy_(v)

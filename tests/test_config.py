@@ -55,8 +55,6 @@ def test_identity_changes_with_every_setting():
         ("min_accuracy", 95.0),
         ("weight_stage", 1.0),
         ("weight_stage", 0.0),
-        ("adam_beta2", 1.0),
-        ("adam_beta2", 0.0),
     ],
 )
 def test_values_out_of_range_are_refused(name, value):

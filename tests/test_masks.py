@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from discogp_lib import masks
-from discogp_lib.masks import BETA1, MaskLogits, complement, noise_keys, uniform
+from discogp_lib.masks import BETA1, BETA2, MaskLogits, complement, noise_keys, uniform
 
 N = 100_000
 
@@ -179,15 +179,14 @@ def test_pieces_however_small_see_the_same_noise(chunk, monkeypatch):
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 @pytest.mark.parametrize("steps", [1, 7])
-@pytest.mark.parametrize("beta2", [0.999, 0.95])
-def test_update_is_autograd_through_the_equation_and_adam(temperature, steps, beta2):
+def test_update_is_autograd_through_the_equation_and_adam(temperature, steps):
     n, seed, rate = 400, 2, 0.1
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(n, generator=generator)
-    mask = MaskLogits.start(values, 1.0, temperature, seed, beta2)
+    mask = MaskLogits.start(values, 1.0, temperature, seed)
     out = torch.empty(n)
     logits = torch.ones(n, dtype=torch.float64, requires_grad=True)
-    adam = torch.optim.Adam([logits], lr=rate, betas=(BETA1, beta2))
+    adam = torch.optim.Adam([logits], lr=rate, betas=(BETA1, BETA2))
     for step in range(steps):
         mask.sample(step, out)
         m = straight_through(logits, noise(n, seed, step).double(), temperature)
