@@ -14,7 +14,7 @@ from discogp_lib.ablation import reference_for
 from discogp_lib.comparison import name_of
 from discogp_lib.config import Ablation
 from discogp_lib.derived import derived
-from discogp_lib.evaluate import evaluate
+from discogp_lib.evaluate import evaluate, final_states
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.profiles import get_profile
 from discogp_lib.runs import Record, cached_model, cached_task
@@ -35,10 +35,11 @@ def across_ablations(
 ) -> pd.DataFrame:
     """One row per ablation: what the sheaf and its complement do on test prompts."""
     split = task.test.first(prompts)
+    full = final_states(model, split)
     rows = []
     for ablation in ABLATIONS:
         reference = reference_for(ablation, model, task)
-        found = evaluate(model, sheaf, split, reference=reference, batch_size=BATCH)
+        found = evaluate(model, sheaf, split, reference=reference, full=full, batch_size=BATCH)
         rows.append({"ablation": ablation, **found.as_dict()})
     return pd.DataFrame(rows)
 
@@ -60,6 +61,13 @@ def without_edges(model: MaskedTransformer) -> Sheaf:
     """Every edge cut: what the ablation alone can do."""
     mask = torch.zeros(model.graph.n_edges, dtype=torch.bool)
     return replace(Sheaf.full(model), edge_mask=mask)
+
+
+def of_no_edges(model_name: str, seed: int, task_name: str) -> pd.DataFrame:
+    """The same table for every edge cut, as a worker makes it."""
+    model, task = cached_model(model_name), cached_task(task_name, model_name, seed)
+    table = across_ablations(model, task, without_edges(model))
+    return table.assign(short_name=task.short_name, method=EMPTY, seed=seed)
 
 
 def findings(table: pd.DataFrame, chance: Mapping[str, float]) -> list[str]:

@@ -31,6 +31,8 @@ from discogp_lib.tasks.base import Split, Task
 
 BATCH = 16
 
+TOKENS = ("all", "last")
+
 KINDS = {"blimp": "Agreement", "ioi": "IOI", "pararel": "PARAREL"}
 """The rows of the paper's table, by how a task's name begins."""
 
@@ -49,14 +51,14 @@ def similarity_table(
         }
         for ablation, reference in references.items():
             assert reference is not None
-            for tokens in ("all", "last"):
+            for tokens, cosine in similarity(model, split, reference).items():
                 rows.append(
                     {
                         "task": task.name,
                         "short_name": task.short_name,
                         "ablation": ablation,
                         "tokens": tokens,
-                        "cosine": similarity(model, split, reference, last=tokens == "last"),
+                        "cosine": cosine,
                         "prompts": len(split),
                         "edges": model.graph.n_edges,
                     }
@@ -92,17 +94,22 @@ def findings(kinds: pd.DataFrame) -> list[str]:
     return texts
 
 
-def similarity(
-    model: MaskedTransformer, split: Split, reference: Reference, *, last: bool
-) -> float:
-    """Mean cosine of clean and ablated values over tokens, prompts and edges."""
-    total = torch.zeros(model.graph.n_senders, device=model.device)
+def similarity(model: MaskedTransformer, split: Split, reference: Reference) -> dict[str, float]:
+    """Mean cosine of clean and ablated values over tokens, prompts and edges.
+
+    "all": over all tokens of each prompt; "last": at its last.
+    """
+    total = {name: torch.zeros(model.graph.n_senders, device=model.device) for name in TOKENS}
     for batch in split.batches(BATCH):
         cosines = F.cosine_similarity(model.sender_outputs(batch.tokens), reference(batch), dim=-1)
-        chosen = _tokens(model, batch, last).to(model.device).unsqueeze(-1)
-        total += ((cosines * chosen).sum(1) / chosen.sum(1)).sum(0)
+        for name in TOKENS:
+            chosen = _tokens(model, batch, last=name == "last").to(model.device).unsqueeze(-1)
+            total[name] += ((cosines * chosen).sum(1) / chosen.sum(1)).sum(0)
     weight = out_degrees(model.graph).to(model.device)
-    return float((total / len(split) * weight).sum() / weight.sum())
+    return {
+        name: float((value / len(split) * weight).sum() / weight.sum())
+        for name, value in total.items()
+    }
 
 
 def out_degrees(graph: Graph) -> Float[Tensor, " sender"]:

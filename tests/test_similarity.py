@@ -41,7 +41,7 @@ def test_the_mean_over_tokens_prompts_and_edges(hf, task, last):
             prompts.append(cosines[-1] if last else sum(cosines) / n)
         edges.append(sum(prompts) / len(prompts))
     reference = reference_for("interchange", model, task)
-    found = similarity(model, split, reference, last=last)
+    found = similarity(model, split, reference)["last" if last else "all"]
     assert found == pytest.approx(sum(edges) / len(edges), abs=1e-5)
 
 

@@ -55,6 +55,7 @@ def composition_table(
     sheaves: Found,
     splits: Mapping[str, Mapping[int, Split]],
     *,
+    on: Sequence[str] | None = None,
     sizes: Sequence[int] = (2,),
     unions: int | None = None,
     draws: int = 1,
@@ -65,6 +66,7 @@ def composition_table(
 
     sheaves, splits: by task and seed; a sheaf is joined with those of the same seed, and judged
         on the test prompts of its seed, because another seed may have trained on them.
+    on: the tasks that are judged; all by default.
     sizes: how many sheaves are joined: 2 for the paper's table, `len(sheaves)` for all of them;
         sizes that a seed has not enough tasks for are left out.
     unions: at most so many unions of three and more sheaves for each task and size, drawn at
@@ -83,7 +85,7 @@ def composition_table(
     for number in sorted({number for found in sheaves.values() for number in found}):
         present = {task: found[number] for task, found in sheaves.items() if number in found}
         prints = {task: fingerprint(sheaf) for task, sheaf in present.items()}
-        for task in present:
+        for task in present if on is None else [task for task in present if task in on]:
             split = splits[task][number]
             prompts = identity([split], (), None)
             for trial in _trials(task, list(present), sizes, unions, draws, (seed, number)):
@@ -97,12 +99,14 @@ def composition_table(
 
 
 def stored_composition(
-    profile: str, tasks: Sequence[str], prompts: int, unions: int, seed: int
+    profile: str, tasks: Sequence[str], prompts: int, unions: int, place: tuple[int, str]
 ) -> pd.DataFrame:
-    """The table of one seed's sheaves in the run store: of two, of three and of all of them.
+    """The table of sheaves in the run store, joined by two, by three and all of them.
 
     prompts: at most so many test prompts per task.
+    place: the seed, and the task that is judged.
     """
+    seed, judged = place
     model_name = get_profile(profile).model
     found = stored_sheaves(profile, tasks, [seed])
     present = [task for task in tasks if SHORT_NAMES[task] in found]
@@ -111,6 +115,7 @@ def stored_composition(
         cached_model(model_name),
         found,
         {SHORT_NAMES[task]: {seed: test} for task, test in tests.items()},
+        on=[SHORT_NAMES[judged]],
         sizes=sorted({2, 3, len(found)} & set(range(2, len(found) + 1))),
         unions=unions,
         memory=RESULTS / profile / "runs" / "composition.jsonl",

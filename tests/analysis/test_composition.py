@@ -158,6 +158,12 @@ def test_the_same_seed_draws_the_same_controls(model, sheaves, splits, table):
     assert again.equals(table)
 
 
+def test_one_task_can_be_judged_alone(model, sheaves, splits, table):
+    alone = composition.composition_table(model, sheaves, splits, on=["AGA"], sizes=(2, 3), draws=2)
+    assert alone.equals(table[table["task"] == "AGA"].reset_index(drop=True))
+    assert set(alone["task"]) == {"AGA"}
+
+
 def test_some_of_the_larger_unions_can_be_drawn(model, sheaves, splits, table):
     four = {task: {0: found[0]} for task, found in sheaves.items()} | {"IOI": sheaves["AGA"]}
     prompts = splits | {"IOI": splits["AGA"]}
