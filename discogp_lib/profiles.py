@@ -66,8 +66,8 @@ that faded later ANA fell from 98 to 69 % at 3.5 % of the weights and stayed the
 push of half the size it still had 7 % of them in the end. How fast the push rises decides whether
 ANA survives the steps in which most masks cross zero: at its largest after 240 steps it does, after
 180 or 320 it does not (61 and 56 %, and IOI 65 %). At half the learning rate it does too, but ends
-with more (5.5 % at step 225). An Adam that forgets sooner loses it as well: with a beta2 of 0.95 ANA
-went up and down between 55 and 96 % to the end."""
+with more (5.5 % at step 225). An Adam that forgets sooner loses it as well: with a beta2 of 0.95
+ANA went up and down between 55 and 96 % to the end."""
 
 
 @dataclass(frozen=True)
