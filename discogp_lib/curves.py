@@ -9,8 +9,9 @@ A curve is kept in the run store beside the run of its method, and not computed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import torch
@@ -90,12 +91,15 @@ def stored_curve(run: Run, sizes: Sequence[float] = SIZES, *, device: str = "cpu
         "sizes": list(sizes),
         "prompts": CURVE_PROMPTS,
         "search": profile.search.as_dict(),
+        "acdc": dict(profile.acdc),
     }
     return derived(
         run,
         "curve",
         inputs,
-        lambda: curve_of(run.method, model, task, profile.search, run.seed, sizes),
+        lambda: curve_of(
+            run.method, model, task, profile.search, run.seed, sizes, acdc=profile.acdc
+        ),
     )
 
 
@@ -106,8 +110,13 @@ def curve_of(
     search: SearchConfig,
     seed: int = 0,
     sizes: Sequence[float] = SIZES,
+    *,
+    acdc: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
-    """The curve of a method on test prompts; gradient methods get the given search."""
+    """The curve of a method on test prompts; gradient methods get the given search.
+
+    acdc: settings of ACDC other than its own.
+    """
     name = method.partition("@")[0]
     if name not in CURVE_METHODS or (name != method and name not in EDGE_METHODS):
         raise ConfigError(f"There are no curves of {method!r}, only of {', '.join(CURVE_METHODS)}.")
@@ -117,7 +126,8 @@ def curve_of(
     match name:
         case "acdc":
             sizes = [size for size in sizes if size <= ACDC_LARGEST]
-            at = _acdc(model, task, ablation, seed, sizes)
+            config = AcdcConfig(ablation=ablation, **(acdc or {}))
+            at = _acdc(model, task, config, seed, sizes)
         case "eap":
             at = eap_scores(model, task, EapConfig(ablation=ablation), seed)
         case "eap_ig":
@@ -136,10 +146,10 @@ def curve_of(
 
 
 def _acdc(
-    model: MaskedTransformer, task: Task, ablation: Ablation, seed: int, sizes: Sequence[float]
+    model: MaskedTransformer, task: Task, config: AcdcConfig, seed: int, sizes: Sequence[float]
 ) -> BySize:
     """ACDC's sheaves, tuned from the largest size down in one search."""
-    search = AcdcSearch(model, task, AcdcConfig(ablation=ablation), seed)
+    search = AcdcSearch(model, task, config, seed)
     found = {
         size: search.sheaf(search.tune(size, near=ACDC_NEAR))
         for size in sorted(sizes, reverse=True)
