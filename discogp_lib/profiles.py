@@ -125,8 +125,7 @@ PROFILES = {
             search=SearchConfig(),
             # Not on IOI, whose prompts take three times as long.
             variant_tasks=("blimp/determiner_noun_agreement_1", "pararel/P36"),
-            about="the embedded mini model, all 19 tasks and methods; on two x86 cores its runs "
-            "took 23 to 26 minutes, its notebooks about 10",
+            about="the embedded mini model, all 19 tasks and methods; half an hour on two cores",
             # On the smoke profile's five tasks ACDC is as accurate with 16 prompts as with 32.
             acdc={"prompts": 16},
         ),
