@@ -46,7 +46,7 @@ MINI_TASK = "blimp/determiner_noun_agreement_1"
 def gpt2_shape(n_layers: int = LAYERS) -> MaskedTransformer:
     """A random model of GPT-2 small's shape."""
     hf = random_gpt2(n_layers)
-    return MaskedTransformer(Checkpoint("random", hf, None, "random", None))
+    return MaskedTransformer(Checkpoint("random", hf, None, "random", None))  # type: ignore[arg-type]
 
 
 def timed(work: Callable[[], object], rounds: int) -> float:

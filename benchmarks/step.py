@@ -96,7 +96,7 @@ def fine_tuning_step(hf: GPT2LMHeadModel, task: Task) -> Callable[[], None]:
 
 def search_step(hf: GPT2LMHeadModel, task: Task, kinds: tuple[Kind, ...]) -> Callable[[], None]:
     """One step of a search, complement included."""
-    model = MaskedTransformer(Checkpoint("random", hf, None, "random", None))
+    model = MaskedTransformer(Checkpoint("random", hf, None, "random", None))  # type: ignore[arg-type]
     config = SearchConfig(
         batch_size=BATCH, complement_every=1, weight_logit=2.0, edge_logit=2.0, completeness=1.0
     )

@@ -457,7 +457,7 @@ def test_planted_circuits_are_found():
         edge_learning_rate=0.07,
     )
     precision, recall = [], []
-    for seed in (10, 11):
+    for seed in (10, 11, 12):
         hf, planted = planted_pointer(seed)
         model = masked(hf)
         result = search(model, task, config, seed, progress=False)
@@ -469,5 +469,5 @@ def test_planted_circuits_are_found():
         assert outcome.accuracy >= 0.95
         assert outcome.complement_balanced_accuracy <= 0.6
         assert result.sheaf.weight_density < 0.05
-    assert sum(precision) / 2 >= 0.9, precision
-    assert sum(recall) / 2 >= 0.9, recall
+    assert sum(precision) / 3 >= 0.9, precision
+    assert sum(recall) / 3 >= 0.9, recall
