@@ -162,6 +162,11 @@ class SearchConfig(PlainConfig):
     """... and whose complement is, class-balanced on dev, at most this far above chance; None
     does not ask. Ours."""
 
+    max_density: float = 1.0
+    """... and which keeps at most this share of what is searched, of the weights and of the edges
+    alike. If none does all of this, the most accurate of those that are sparse enough is taken;
+    1 takes the most accurate of all. Ours."""
+
     evaluate_every: int = 10
     """Steps between evaluations on dev. Evaluating never changes what the search sees."""
 
@@ -185,6 +190,8 @@ class SearchConfig(PlainConfig):
                 raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}.")
         if not 0 <= self.min_accuracy <= 1:
             raise ConfigError(f"min_accuracy is a share, 0 to 1, not {self.min_accuracy}.")
+        if not 0 < self.max_density <= 1:
+            raise ConfigError(f"max_density is a share, above 0 up to 1, not {self.max_density}.")
         if self.schedule not in ("joint", "sequential"):
             raise ConfigError(f"schedule is 'joint' or 'sequential', not {self.schedule!r}.")
         if not 0 <= self.cooling <= 1:

@@ -33,8 +33,9 @@ from discogp_lib.sheaf import Sheaf
 from discogp_lib.sheaf_file import pack_mask, unpack_mask
 from discogp_lib.tasks.base import Task
 
-PASSED, FAILED = 0.0, 1.0
-"""First part of a rank: a sheaf that meets the config's conditions is before any that does not."""
+PASSED, FAILED, LARGE = 0.0, 1.0, 2.0
+"""First part of a rank: a sheaf that meets the config's conditions is before any that does not,
+and one that is too large after all others."""
 
 STALE = "nothing better was found"
 
@@ -240,11 +241,7 @@ class Stage(Learner):
             **{f"{kind}_push": self._push(kind, state.step) for kind in self.kinds},
         }
         state.curve.append(row)
-        passed = accuracy >= self.config.min_accuracy * self.attainable - ROUNDING
-        if self.config.completeness and self.config.max_complement is not None:
-            passed &= rest <= self.chance + self.config.max_complement
-        size = math.log(max(sheaf.weight_density, 1e-9)) + math.log(max(sheaf.edge_density, 1e-9))
-        rank = [PASSED, size] if passed else [FAILED, -accuracy, size]
+        rank = self._rank(sheaf, accuracy, rest)
         if rank < state.rank:
             state.rank, self.best, state.stale = rank, sheaf, 0
             state.raw = [raw.weight_density, raw.edge_density]
@@ -254,6 +251,17 @@ class Stage(Learner):
             state.status = f"the sheaf was empty at step {state.step}"
         elif self._is_over(state):
             state.status = STALE
+
+    def _rank(self, sheaf: Sheaf, accuracy: float, rest: float) -> list[float]:
+        """How good a sheaf is by the rule of the config; smaller is better."""
+        densities = {"weights": sheaf.weight_density, "edges": sheaf.edge_density}
+        size = sum(math.log(max(density, 1e-9)) for density in densities.values())
+        if max(densities[kind] for kind in self.kinds) > self.config.max_density:
+            return [LARGE, size]
+        passed = accuracy >= self.config.min_accuracy * self.attainable - ROUNDING
+        if self.config.completeness and self.config.max_complement is not None:
+            passed &= rest <= self.chance + self.config.max_complement
+        return [PASSED, size] if passed else [FAILED, -accuracy, size]
 
     def _is_over(self, state: _State) -> bool:
         """Whether a sheaf that passes has long been the best, and no push rises any more."""

@@ -53,6 +53,8 @@ def test_identity_changes_with_every_setting():
         ("edge_temperature", -1.0),
         ("edge_temperature", float("nan")),
         ("min_accuracy", 95.0),
+        ("max_density", 0.0),
+        ("max_density", 7.0),
         ("weight_stage", 1.0),
         ("weight_stage", 0.0),
     ],

@@ -405,6 +405,25 @@ def test_search_stops_when_nothing_improves(problem):
     assert STALE not in result.status
 
 
+def test_sheaf_above_the_largest_density_is_not_chosen(problem):
+    """However accurate: sparse enough comes first, then accuracy."""
+    config = replace(CONFIG, steps=30, evaluate_every=2, completeness=0.0)
+    curve = run(problem, config).curve
+    least = min(max(row["weight_density"], row["edge_density"]) for row in curve)
+    strict = run(problem, replace(config, max_density=least, min_accuracy=1.0))
+    assert max(strict.sheaf.weight_density, strict.sheaf.edge_density) <= least + 1e-9
+    assert curve[0]["edge_density"] > least
+    impossible = run(problem, replace(config, max_density=1e-6, min_accuracy=0.0))
+    assert impossible.status == "target not reached"
+
+
+def test_density_of_what_is_not_searched_does_not_count(problem):
+    config = replace(CONFIG, max_density=0.9, completeness=0.0, steps=30, min_accuracy=0.0)
+    result = run(problem, config, kinds=("weights",))
+    assert result.sheaf.edge_density == 1.0
+    assert result.status == "reached"
+
+
 def test_choice_is_the_sparsest_that_does_the_task(problem):
     result = run(problem, replace(CONFIG, steps=30, evaluate_every=2, completeness=0.0))
     assert result.status == "reached"
