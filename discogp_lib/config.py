@@ -17,6 +17,9 @@ C = TypeVar("C", bound="PlainConfig")
 FADED, FULL = 0.05, 3.0
 """Share of a push that is left at its target density, and at how many times it none is missing."""
 
+EASY = 0.3
+"""Share of the bearable loss up to which a push does not wait at all."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlainConfig:
@@ -146,12 +149,27 @@ class SearchConfig(PlainConfig):
     """Share of the steps, the last ones, over which both learning rates fall linearly to zero.
     Ours: on a large model masks flip to and fro until the end otherwise."""
 
+    noise: float = 1.0
+    """Share of the noise that masks are drawn with. Ours: in a deep model a few per cent of masks
+    that are off by chance are enough to lose the task, and the search learns from lost prompts."""
+
     weight_logit: float | None = None
     """Where the weight logits start; None finds the smallest start that keeps the task in a
     sampled sheaf of this model (deep models need more). Authors: 1."""
 
     edge_logit: float | None = None
     """Where the edge logits start, likewise. Authors: 1."""
+
+    spread: float = 0.0
+    """How far above that the logits are spread at the start: exponentially, with this mean; the
+    weights of a matrix in the order of their magnitude, edges in random order. 0: all are equal,
+    as the authors'. Ours: with little noise equal logits would all cross zero at once; spread out
+    the masks go a few at a time, small weights first, and the rest can make up for them."""
+
+    bearable: float | None = None
+    """Fidelity loss at which the pushes wait until it is smaller again; below it they are in part
+    what they would be. None never waits. Ours: a sheaf that has lost the task seldom finds it
+    again while pruning goes on."""
 
     min_accuracy: float = 0.95
     """The sheaf is the sparsest one seen whose accuracy on dev is at least this share of the full
@@ -194,8 +212,13 @@ class SearchConfig(PlainConfig):
             raise ConfigError(f"max_density is a share, above 0 up to 1, not {self.max_density}.")
         if self.schedule not in ("joint", "sequential"):
             raise ConfigError(f"schedule is 'joint' or 'sequential', not {self.schedule!r}.")
-        if not 0 <= self.cooling <= 1:
-            raise ConfigError(f"cooling is a share of the steps, 0 to 1, not {self.cooling}.")
+        for name, whole in (("cooling", "the steps"), ("noise", "the noise")):
+            if not 0 <= (share := getattr(self, name)) <= 1:
+                raise ConfigError(f"{name} is a share of {whole}, 0 to 1, not {share}.")
+        if self.spread < 0:
+            raise ConfigError(f"spread must be at least 0, not {self.spread}.")
+        if self.bearable is not None and not self.bearable > 0:
+            raise ConfigError(f"bearable is a loss above 0, or None, not {self.bearable}.")
         if not 0 < self.weight_stage < 1:
             raise ConfigError(f"weight_stage is a share, 0 to 1, not {self.weight_stage}.")
         if self.schedule == "sequential" and self.steps < 2:
@@ -212,6 +235,12 @@ class SearchConfig(PlainConfig):
     def warmth(self, done: float) -> float:
         """Share of the learning rates that is left when a share `done` of the steps is done."""
         return min(1.0, (1 - done) / self.cooling) if self.cooling else 1.0
+
+    def eagerness(self, loss: float) -> float:
+        """Share of the pushes that a running mean of the fidelity loss allows."""
+        if self.bearable is None:
+            return 1.0
+        return min(max((1 - loss / self.bearable) / (1 - EASY), 0.0), 1.0)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SearchConfig:

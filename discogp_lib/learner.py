@@ -29,6 +29,12 @@ PROBED_LOGITS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 PROBE_AGREEMENT = 0.9
 """A start is good enough when sampled sheaves answer this share of prompts as the full model."""
 
+MEMORY = 0.9
+"""Share of the running mean of the fidelity loss that is kept from step to step."""
+
+FARTHEST = 4.0
+"""Logits are spread over at most so many means; Adam hardly moves those farther from zero."""
+
 
 class Learner:
     """Masks of some kinds over a model, everything else held at a given sheaf."""
@@ -48,6 +54,8 @@ class Learner:
         self.kinds, self.steps, self.base, self.reference = kinds, steps, base, reference
         self.train = task.train
         self.full_states = final_states(model, self.train)
+        self.running = 0.0
+        """Running mean of the fidelity loss."""
         self._prepare_buffers()
 
     def _prepare_buffers(self) -> None:
@@ -97,7 +105,20 @@ class Learner:
             probed = self._probe(start)
             start = {kind: start.get(kind, probed) for kind in self.kinds}
         self.masks = {kind: self._fresh_masks(kind, start[kind]) for kind in self.kinds}
+        if self.config.spread:
+            for kind, masks in self.masks.items():
+                above = (-torch.log1p(-self._order_of(kind))).clamp(max=FARTHEST)
+                masks.logits += self.config.spread * above.to(masks.logits)
         return start
+
+    def _order_of(self, kind: Kind) -> Float[Tensor, " mask"]:
+        """Each mask's place in the order in which masks should go, from 0 up to 1.
+
+        Weights by magnitude within their matrix; edges, which have none, at random.
+        """
+        if kind == "edges":
+            return _places(torch.rand(self.model.graph.n_edges, generator=_generator(self.seed)))
+        return torch.cat([_places(w.abs().flatten()) for w in self.model.weights.values()])
 
     def _fresh_masks(self, kind: Kind, logit: float) -> MaskLogits:
         config = self.config
@@ -117,7 +138,7 @@ class Learner:
             for draw in (-1, -2):
                 for kind in self.kinds:
                     masks = self._fresh_masks(kind, given.get(kind, logit))
-                    masks.sample(draw, self.sample[kind])
+                    masks.sample(draw, self.sample[kind], self.config.noise)
                 states = final_states(
                     self.model,
                     some,
@@ -137,7 +158,7 @@ class Learner:
         index = batch_index(len(self.train), config.batch_size, self.seed, step)
         batch = self.train.select(index)
         for kind in self.kinds:
-            self.masks[kind].sample(step, self.sample[kind])
+            self.masks[kind].sample(step, self.sample[kind], config.noise)
             self.grads[kind].zero_()
         losses = {
             "fidelity": self._sheaf_step(batch, self.full_states[index.to(self.model.device)])
@@ -148,7 +169,8 @@ class Learner:
             rate = config.weight_learning_rate if kind == "weights" else config.edge_learning_rate
             rate *= config.warmth(step / self.steps)
             push = self._push(kind, step)
-            self.masks[kind].update(self.grads[kind], step, rate, push)
+            self.masks[kind].update(self.grads[kind], step, rate, push, config.noise)
+        self.running = MEMORY * self.running + (1 - MEMORY) * losses["fidelity"]
         return losses
 
     def _schedule(self, kind: Kind) -> Push:
@@ -158,7 +180,7 @@ class Learner:
         """The push at a step; only one that fades asks for the density."""
         push = self._schedule(kind)
         density = self.masks[kind].density() if push.target else 1.0
-        return push.at(step / self.steps, density)
+        return push.at(step / self.steps, density) * self.config.eagerness(self.running)
 
     def _sheaf_step(self, batch: Split, full_states: Float[Tensor, "prompt d_model"]) -> float:
         """Set the gradient of the fidelity loss; the pass's memory is free when it returns."""
@@ -215,5 +237,15 @@ def batch_index(n: int, size: int, seed: int, step: int) -> Int[Tensor, " batch"
 
 
 def _order(n: int, seed: int, epoch: int) -> Int[Tensor, " prompt"]:
-    generator = torch.Generator().manual_seed(1_000_003 * seed + epoch)
-    return torch.randperm(n, generator=generator)
+    return torch.randperm(n, generator=_generator(1_000_003 * seed + epoch))
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _places(values: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """The share of the values that come before each."""
+    places = torch.empty_like(values)
+    places[values.argsort()] = torch.arange(len(values)).to(values) / len(values)
+    return places

@@ -6,7 +6,9 @@ A mask with logit l is drawn as the paper's equations say,
 
 The difference of two Gumbel variables is logistic, so one uniform U serves for two:
 s = sigmoid((l + log(U / (1 - U))) / tau). The mask is hard in the forward pass, and its
-probability of being on is sigmoid(l) whatever the temperature.
+probability of being on is sigmoid(l) whatever the temperature. Towards the end of a search the
+noise may be turned down, s = sigmoid((l + c log(U / (1 - U))) / tau) with c from one to zero, so
+that what is drawn becomes the mask that is kept, l > 0.
 
 The noise is not drawn from a running generator but computed from (seed, step, position) by an
 integer hash: a search that is interrupted and resumed, or evaluated in between, sees the same
@@ -71,23 +73,30 @@ class MaskLogits:
             second_moment=torch.zeros_like(values),
         )
 
-    def sample(self, step: int, out: Float[Tensor, " mask"]) -> None:
-        """Draw the masks of a step; `out` becomes the masked values."""
-        _apply(_sample_chunk, [self.logits, self.values, out], noise_keys(self.seed, step))
+    def sample(self, step: int, out: Float[Tensor, " mask"], noise: float = 1.0) -> None:
+        """Draw the masks of a step with a share of the noise; `out` becomes the masked values."""
+        scalars = (*noise_keys(self.seed, step), *_turned_down(noise))
+        _apply(_sample_chunk, [self.logits, self.values, out], scalars)
 
     def update(
-        self, grad: Float[Tensor, " mask"], step: int, learning_rate: float, push: float
+        self,
+        grad: Float[Tensor, " mask"],
+        step: int,
+        learning_rate: float,
+        push: float,
+        noise: float = 1.0,
     ) -> None:
         """One Adam step on the logits.
 
         grad: gradient of the loss for the *masked values* of this step's sample.
         push: derivative of the objective for each mask's probability (the sparsity term).
+        noise: the share of it that the sample was drawn with.
         """
         corrections = 1 / (1 - BETA1 ** (step + 1)), 1 / (1 - BETA2 ** (step + 1))
         _apply(
             _update_chunk,
             [self.logits, self.first_moment, self.second_moment, self.values, grad],
-            (*noise_keys(self.seed, step), learning_rate, push, *corrections),
+            (*noise_keys(self.seed, step), learning_rate, push, *corrections, *_turned_down(noise)),
             temperature=self.temperature,
         )
 
@@ -138,11 +147,18 @@ def uniform(index: Int[Tensor, " n"], key: Any, again: Any) -> Float[Tensor, " n
     return ((bits >> 9) & 0x7FFFFF).float() * 2.0**-23 + 2.0**-24
 
 
-def _odds_against(offset: Any, logits: Tensor, key: Any, again: Any) -> Tensor:
+def _turned_down(noise: float) -> tuple[float, ...]:
+    """The noise's share as an argument of the passes, which need none where it is whole."""
+    return () if noise == 1 else (noise,)
+
+
+def _odds_against(offset: Any, logits: Tensor, key: Any, again: Any, noise: Any) -> Tensor:
     """Odds of "off" under a step's noise: a mask is on exactly where they are below one."""
     index = torch.arange(len(logits), device=logits.device, dtype=torch.int32) + offset
     u = uniform(index, key, again)
-    return torch.exp(-logits) * (1 - u) / u
+    if noise is None:
+        return torch.exp(-logits) * (1 - u) / u
+    return torch.exp(noise * torch.log((1 - u) / u) - logits)
 
 
 def _count_on(logits: Float[Tensor, " n"]) -> Int[Tensor, ""]:
@@ -150,9 +166,15 @@ def _count_on(logits: Float[Tensor, " n"]) -> Int[Tensor, ""]:
 
 
 def _sample_chunk(
-    offset: Any, logits: Tensor, values: Tensor, out: Tensor, key: Any, again: Any
+    offset: Any,
+    logits: Tensor,
+    values: Tensor,
+    out: Tensor,
+    key: Any,
+    again: Any,
+    noise: Any = None,
 ) -> None:
-    out.copy_(values * (_odds_against(offset, logits, key, again) < 1))
+    out.copy_(values * (_odds_against(offset, logits, key, again, noise) < 1))
 
 
 def _update_chunk(
@@ -168,9 +190,11 @@ def _update_chunk(
     push: Any,
     first_correction: Any,
     second_correction: Any,
+    noise: Any = None,
+    *,
     temperature: float,
 ) -> None:
-    against = _odds_against(offset, logits, key, again)
+    against = _odds_against(offset, logits, key, again, noise)
     if temperature != 1:
         against = against ** (1 / temperature)
     on = 1 / (1 + against)

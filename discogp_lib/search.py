@@ -78,6 +78,8 @@ class _State:
     """Evaluations since then."""
     losses: dict[str, float] = field(default_factory=dict)
     """Each loss when it was last computed; the complement's is not computed at every step."""
+    running: float = 0.0
+    """Running mean of the fidelity loss."""
     status: str = ""
     """Why the stage ended before its last step."""
 
@@ -164,6 +166,7 @@ class Stage(Learner):
         with bar:
             while not state.status and state.step < self.steps:
                 state.losses.update(self.step(state.step))
+                state.running = self.running
                 state.step += 1
                 bar.update()
                 if not all(map(math.isfinite, state.losses.values())):
@@ -195,6 +198,7 @@ class Stage(Learner):
         if saved is None:
             return None
         state = _State(**saved.state)
+        self.running = state.running
         self.masks = {kind: self._fresh_masks(kind, 0.0) for kind in self.kinds}
         for kind, masks in self.masks.items():
             for name, tensor in masks.state().items():

@@ -28,6 +28,8 @@ def test_identity_changes_with_every_setting():
         "edge_push": Push(largest=1.0),
         "weight_logit": 3.0,
         "edge_logit": 3.0,
+        "spread": 1.0,
+        "bearable": 0.5,
         "cooling": 0.5,
     }
     for field in fields(config):
@@ -54,6 +56,9 @@ def test_identity_changes_with_every_setting():
         ("edge_temperature", float("nan")),
         ("min_accuracy", 95.0),
         ("max_density", 0.0),
+        ("noise", 1.5),
+        ("spread", -1.0),
+        ("bearable", 0.0),
         ("max_density", 7.0),
         ("weight_stage", 1.0),
         ("weight_stage", 0.0),
@@ -117,6 +122,13 @@ def test_learning_rates_cool_down_at_the_end():
     assert [SearchConfig().warmth(x) for x in (0.0, 1.0)] == [1, 1]
     with pytest.raises(ConfigError, match="cooling is a share of the steps, 0 to 1"):
         SearchConfig(cooling=2.0)
+
+
+def test_pushes_wait_for_the_loss():
+    config = SearchConfig(bearable=0.5)
+    losses = (0.0, 0.15, 0.325, 0.5, 2.0)
+    assert [config.eagerness(x) for x in losses] == pytest.approx([1, 1, 0.5, 0, 0])
+    assert SearchConfig().eagerness(9.0) == 1
 
 
 @pytest.mark.parametrize(

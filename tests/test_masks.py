@@ -27,9 +27,9 @@ def noise(n: int, seed: int, step: int) -> Tensor:
     return uniform(torch.arange(n, dtype=torch.int32), *noise_keys(seed, step))
 
 
-def straight_through(logits: Tensor, u: Tensor, temperature: float) -> Tensor:
-    """The paper's equations, written plainly."""
-    s = torch.sigmoid((logits + torch.log(u / (1 - u))) / temperature)
+def straight_through(logits: Tensor, u: Tensor, temperature: float, share: float = 1.0) -> Tensor:
+    """The paper's equations, written plainly; `share` of the noise."""
+    s = torch.sigmoid((logits + share * torch.log(u / (1 - u))) / temperature)
     return (s > 0.5).to(s) + s - s.detach()
 
 
@@ -66,6 +66,19 @@ def test_masks_are_hard_and_masked_values_are_values_or_zero():
     on = out != 0
     assert 0.3 < on.float().mean() < 0.8
     assert torch.equal(out[on], values[on])
+
+
+def test_without_noise_the_drawn_mask_is_the_kept_one():
+    mask = MaskLogits.start(torch.ones(N), 0.0, 1.0, seed=5)
+    mask.logits.copy_(torch.randn(N, generator=torch.Generator().manual_seed(0)))
+    out = torch.empty(N)
+    differ = []
+    for share in (1.0, 0.5, 0.1, 0.0):
+        mask.sample(3, out, share)
+        differ.append(int((out.bool() != mask.hard()).sum()))
+    assert differ == sorted(differ, reverse=True)
+    assert differ[0] > N // 5
+    assert differ[-1] == 0
 
 
 def test_two_gumbels_are_one_logistic():
@@ -179,7 +192,8 @@ def test_pieces_however_small_see_the_same_noise(chunk, monkeypatch):
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 @pytest.mark.parametrize("steps", [1, 7])
-def test_update_is_autograd_through_the_equation_and_adam(temperature, steps):
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_update_is_autograd_through_the_equation_and_adam(temperature, steps, share):
     n, seed, rate = 400, 2, 0.1
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(n, generator=generator)
@@ -188,8 +202,8 @@ def test_update_is_autograd_through_the_equation_and_adam(temperature, steps):
     logits = torch.ones(n, dtype=torch.float64, requires_grad=True)
     adam = torch.optim.Adam([logits], lr=rate, betas=(BETA1, BETA2))
     for step in range(steps):
-        mask.sample(step, out)
-        m = straight_through(logits, noise(n, seed, step).double(), temperature)
+        mask.sample(step, out, share)
+        m = straight_through(logits, noise(n, seed, step).double(), temperature, share)
         masked = m * values.double()
         assert torch.equal(out, masked.detach().float())
         # Any loss of the masked values, the sparsity term, one step.
@@ -198,7 +212,7 @@ def test_update_is_autograd_through_the_equation_and_adam(temperature, steps):
         adam.zero_grad()
         loss.backward()
         adam.step()
-        mask.update(upstream, step, rate, push)
+        mask.update(upstream, step, rate, push, share)
         torch.testing.assert_close(mask.logits.double(), logits.detach(), atol=1e-4, rtol=1e-4)
     adam_state = adam.state[logits]
     torch.testing.assert_close(

@@ -164,6 +164,49 @@ def test_search_leaves_the_model_alone(problem):
     assert not any(w.requires_grad for w in model.weights.values())
 
 
+# -- the start, and waiting ---------------------------------------------------------------------
+
+
+def test_spread_logits_begin_with_the_largest_weights_highest(problem):
+    model, task = problem
+    config = replace(CONFIG, spread=2.0)
+    stage = Stage(model, task, config, 3, BOTH, 12, Sheaf.full(model))
+    assert stage.begin() == {"weights": 1.5, "edges": 1.5}
+    by_name = unflatten(stage.masks["weights"].logits, model.layout)
+    for name, weight in model.weights.items():
+        smallest_first = by_name[name].flatten()[weight.abs().flatten().argsort()]
+        places = torch.arange(weight.numel()) / weight.numel()
+        expected = 1.5 + 2 * (-torch.log1p(-places)).clamp(max=4)
+        torch.testing.assert_close(smallest_first, expected)
+    edges = stage.masks["edges"].logits
+    assert 1.5 == edges.min() < edges.max() < 10
+    other = Stage(model, task, config, 4, BOTH, 12, Sheaf.full(model))
+    other.begin()
+    assert not torch.equal(other.masks["edges"].logits, edges)
+    assert torch.equal(other.masks["edges"].logits.sort().values, edges.sort().values)
+
+
+def test_pushes_wait_while_the_loss_is_not_bearable(problem):
+    model, task = problem
+    patient = replace(CONFIG, bearable=0.1)
+    stages = [
+        Stage(model, task, config, 0, BOTH, 12, Sheaf.full(model)) for config in (CONFIG, patient)
+    ]
+    for stage in stages:
+        stage.begin()
+    eager, waiting = stages
+    assert waiting._push("edges", 6) == eager._push("edges", 6) > 0
+    waiting.running = 0.065
+    assert waiting._push("edges", 6) == pytest.approx(eager._push("edges", 6) / 2)
+    waiting.running = 0.2
+    assert waiting._push("edges", 6) == 0
+    losses = [waiting.step(step)["fidelity"] for step in range(3)]
+    expected = 0.2
+    for loss in losses:
+        expected = 0.9 * expected + 0.1 * loss
+    assert waiting.running == pytest.approx(expected)
+
+
 # -- interrupted --------------------------------------------------------------------------------
 
 
@@ -177,6 +220,7 @@ def test_interrupted_anywhere_and_resumed_it_ends_the_same(
 ):
     push = replace(CONFIG.weight_push, target=0.5)
     config = replace(CONFIG, schedule=schedule, complement_every=2, weight_push=push, cooling=0.5)
+    config = replace(config, noise=0.5, spread=1.0, bearable=0.3)
     whole = run(problem, config, checkpoint=tmp_path / "whole")
     step = Stage.step
     for number in (2, 6, 10):  # of all steps taken, over both stages
