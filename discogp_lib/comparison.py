@@ -75,7 +75,7 @@ def stored(runs: Sequence[Run]) -> tuple[list[Record], str]:
     Runs of the mini model are computed where they are missing. In a larger model they take hours:
     there only what the store has is given.
     """
-    small = bool(runs) and get_profile(runs[0].profile).model == "mini"
+    small = bool(runs) and get_profile(runs[0].profile).is_small
     found = [compute(run, progress=False) if small else load_record(run) for run in runs]
     missing = [str(run) for run, record in zip(runs, found, strict=True) if record is None]
     if len(missing) == len(runs):

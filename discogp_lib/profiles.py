@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 
 from discogp_lib.config import Push, SearchConfig
 from discogp_lib.errors import ConfigError
-from discogp_lib.tasks import TASK_NAMES
+from discogp_lib.tasks import SHORT_NAMES, TASK_NAMES
 
 PAPER_METHODS = ("discogp", "weight_pruning", "edge_pruning", "acdc", "eap")
 """The five methods of the paper's main table."""
@@ -95,6 +95,25 @@ class Profile:
     def seeds_of(self, task: str) -> tuple[int, ...]:
         """All seeds of a task."""
         return (*self.seeds, *self.more_seeds.get(task, ()))
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """Every seed that some task has; the first ones are those of all tasks."""
+        return tuple(dict.fromkeys(seed for task in self.tasks for seed in self.seeds_of(task)))
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a run takes seconds, so that a notebook may compute what the store lacks."""
+        return self.model == "mini"
+
+    def told_seeds(self, seeds: Sequence[int]) -> str:
+        """How many seeds the tasks have, in words; `seeds` are those asked for, none if all."""
+        if seeds or not self.more_seeds:
+            return f"{len(seeds or self.seeds)} seed(s)"
+        more = ", ".join(
+            f"{len(self.seeds_of(task))} of {SHORT_NAMES[task]}" for task in self.more_seeds
+        )
+        return f"{len(self.seeds)} seed(s), {more}"
 
 
 PROFILES = {

@@ -58,30 +58,43 @@ def over_seeds(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 
 
 def stored_sheaves(
-    profile: str, tasks: Sequence[str], seeds: Sequence[int], method: str = "discogp"
+    profile: str,
+    tasks: Sequence[str],
+    seeds: Sequence[int] | None = None,
+    method: str = "discogp",
 ) -> dict[str, dict[int, Sheaf]]:
     """The sheaves of a profile by the short name of the task and by seed.
+
+    seeds: those of the profile by default, which may be more for some tasks than for others.
 
     Those of the mini model are computed where they are missing, in seconds. A search in a larger
     model takes hours: there only what the store has is given, and tasks without any are left out
     (`coverage` says which).
     """
-    small = get_profile(profile).model == "mini"
+    small = get_profile(profile).is_small
     found: dict[str, dict[int, Sheaf]] = {}
-    for task in tasks:
-        for seed in seeds:
-            run = Run(profile, task, method, seed)
-            record = compute(run, progress=False) if small else load_record(run)
-            if record is not None:
-                found.setdefault(SHORT_NAMES[task], {})[seed] = record.sheaf()
+    for task, seed in _asked(profile, tasks, seeds):
+        run = Run(profile, task, method, seed)
+        record = compute(run, progress=False) if small else load_record(run)
+        if record is not None:
+            found.setdefault(SHORT_NAMES[task], {})[seed] = record.sheaf()
     return found
 
 
+def _asked(
+    profile: str, tasks: Sequence[str], seeds: Sequence[int] | None
+) -> list[tuple[str, int]]:
+    return [(task, n) for task in tasks for n in seeds or get_profile(profile).seeds_of(task)]
+
+
 def coverage(
-    found: Mapping[str, Mapping[int, Sheaf]], tasks: Sequence[str], seeds: Sequence[int]
+    found: Mapping[str, Mapping[int, Sheaf]],
+    profile: str,
+    tasks: Sequence[str],
+    seeds: Sequence[int] | None = None,
 ) -> str:
     """How many of the runs asked for there are, and the names of those that are missing."""
-    asked = [(SHORT_NAMES[task], seed) for task in tasks for seed in seeds]
+    asked = [(SHORT_NAMES[task], seed) for task, seed in _asked(profile, tasks, seeds)]
     missing = [f"{task} seed {seed}" for task, seed in asked if seed not in found.get(task, {})]
     text = f"{len(asked) - len(missing)} of {len(asked)} runs are in the store"
     return f"{text}; not run: {', '.join(missing)}." if missing else f"{text}."

@@ -11,7 +11,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,16 +67,23 @@ def reproduce(
 ) -> None:
     """Compute the runs that are missing, then execute the notebooks that are out of date.
 
-    DiscoGP is always among the methods: the others are measured against it.
+    DiscoGP is always among the methods: the others are measured against it. Where runs take
+    seconds the notebooks tell of the runs asked for; of a larger model, whose runs come in over
+    days, they tell of all that the store has, and name what it has not.
     """
     name, why = (profile, "it was asked for") if profile else default_profile()
     say(f"Profile {name} ({why}): {PROFILES[name].about}.")
-    runs = plan(name, tasks, methods and list(dict.fromkeys(["discogp", *methods])), seeds)
+    runs = plan(name, tasks, methods and unique(["discogp", *methods]), seeds)
     fill_store(name, runs, jobs=jobs, device=device, say=say)
+    asked = {"TASKS": unique(run.task for run in runs), "SEEDS": list(seeds or [])}
+    asked["METHODS"] = unique(run.method for run in runs if "@" not in run.method)
+    if not PROFILES[name].is_small:
+        runs = [run for run in plan(name) if run.record_path.exists()]
+        asked = {}
     notebooks = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
     if not notebooks:
         raise RunError(f"There are no notebooks in {NOTEBOOKS}.")
-    executed = [execute_if_changed(n, name, runs, notebooks, say) for n in notebooks]
+    executed = [execute_if_changed(n, name, runs, asked, notebooks, say) for n in notebooks]
     written = [RESULTS / name / "manifest.json", RESULTS / name / "INDEX.md"]
     if any(executed) or not all(path.exists() for path in written):
         write_index(name)
@@ -115,16 +122,20 @@ def execute_if_changed(
     notebook: Path,
     profile: str,
     runs: Sequence[Run],
+    asked: Mapping[str, list[Any]],
     notebooks: Sequence[Path],
     say: Callable[[str], None] = print,
 ) -> bool:
-    """Execute a notebook unless its last execution was made from the same; whether it was."""
+    """Execute a notebook unless its last execution was made from the same; whether it was.
+
+    runs: what it can tell of. asked: the parameters by which it is narrowed, if it has them.
+    """
     need = NEEDS.get(notebook.name[:2])
     chosen = {run.task for run in runs}
     if need and sum(bool(need.tasks.match(task)) for task in chosen) < need.least:
-        say(f"{notebook.name}: skipped, it needs {need.said}, not asked for")
+        say(f"{notebook.name}: skipped, it needs {need.said}, there are fewer")
         return False
-    parameters = _parameters(notebook, profile, runs)
+    parameters = _parameters(notebook, profile, runs, asked)
     place = notebooks.index(notebook)
     stamps = [Stamp(profile, other.stem) for other in notebooks]
     inputs = notebook_hash(notebook, parameters, runs, stamps[:place])
@@ -142,22 +153,23 @@ def execute_if_changed(
     return True
 
 
-def _parameters(notebook: Path, profile: str, runs: Sequence[Run]) -> dict[str, Any]:
+def _parameters(
+    notebook: Path, profile: str, runs: Sequence[Run], asked: Mapping[str, list[Any]]
+) -> dict[str, Any]:
     """What a notebook is told: those of our parameters that its parameters cell declares."""
-    tasks = list(dict.fromkeys(run.task for run in runs))
-    known = {
-        "PROFILE": profile,
-        "MODEL": PROFILES[profile].model,
-        "TASKS": tasks,
-        "METHODS": list(dict.fromkeys(run.method for run in runs if "@" not in run.method)),
-        "SEEDS": sorted({run.seed for run in runs}),
-    }
+    tasks = unique(run.task for run in runs)
+    known = {"PROFILE": profile, "MODEL": PROFILES[profile].model, **asked}
     declared = papermill.inspect_notebook(str(notebook))
     if "PROFILE" not in declared:
         raise RunError(f"{notebook.name} has no parameter PROFILE; it cannot be told what to do.")
     if "SHOWN" in declared and declared["SHOWN"]["default"].strip("\"'") not in tasks:
         known["SHOWN"] = tasks[0]
     return {key: value for key, value in known.items() if key in declared}
+
+
+def unique(values: Iterable[Any]) -> list[Any]:
+    """Each value once, in the order of their first appearance."""
+    return list(dict.fromkeys(values))
 
 
 def execute(notebook: Path, target: Path, parameters: dict[str, Any]) -> None:

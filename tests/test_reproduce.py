@@ -15,6 +15,7 @@ import pytest
 from discogp_lib.errors import ConfigError, RunError
 from discogp_lib.methods import METHODS
 from discogp_lib.paths import REPO
+from discogp_lib.profiles import Profile
 from discogp_lib.reproduce import execute, reproduce
 from discogp_lib.sweep import plan, sweep
 from tests.quick import P36, install, write_notebook, write_notebooks
@@ -132,12 +133,24 @@ def test_narrowed_and_widened(empty: Path):
         once(tasks=["IOI"])
 
 
+def test_of_a_larger_model_everything_in_the_store_is_told(root: Path, monkeypatch):
+    """Narrowed is what is computed: tables that grow over days must not shrink in between."""
+    monkeypatch.setattr(Profile, "is_small", False)
+    notebook = root / "results/quick/notebooks/01_table.ipynb"
+    assert executed(once(tasks=["P36"], methods=["discogp"], seeds=[0])) == ["01", "02"]
+    assert "8 runs of 0 tasks" in notebook.read_text()  # no names: all of them
+    assert executed(once(tasks=["P103"], seeds=[1])) == []
+    shutil.rmtree(root / "results/quick/runs/pararel/P103/magnitude/seed1")
+    assert executed(once(tasks=["P36"], methods=["discogp"], seeds=[0])) == ["01", "02"]
+    assert "7 runs of 0 tasks" in notebook.read_text()
+
+
 def test_a_notebook_that_needs_other_tasks_is_skipped(root: Path):
     write_notebook(root / "notebooks/04_composition.ipynb", "1 / 0")
     lines = once(tasks=["P36"], seeds=[0])
     skipped = [line for line in lines if "skipped" in line]
     assert skipped == [
-        "04_composition.ipynb: skipped, it needs two tasks other than relations, not asked for"
+        "04_composition.ipynb: skipped, it needs two tasks other than relations, there are fewer"
     ]
 
 
