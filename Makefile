@@ -58,7 +58,7 @@ SMOKE = $(PY) -m discogp_lib sweep --profile smoke --jobs $(or $(JOBS),2)
 
 test: lint ## check everything: lint, types, tests and the notebooks' outputs
 	@$(SMOKE)
-	@$(PYTEST) tests $(if $(NOTEBOOKS),$(NBVAL) $(NOTEBOOKS))
+	@$(PYTEST) $(if $(NOTEBOOKS),$(NBVAL) $(NOTEBOOKS)) tests
 
 nbval: env ## run the notebooks and compare with the outputs they were committed with
 	@$(SMOKE)
@@ -81,7 +81,8 @@ mini-model: env ## train the embedded language model again from scratch
 SLURM := slurmctld slurmd munged sbatch
 
 test-slurm: env ## check the SLURM executor against a real SLURM on this machine
-	@command -v $(SLURM) >/dev/null || apt-get install -y --no-install-recommends slurm-wlm munge
+	@command -v $(SLURM) >/dev/null || \
+		{ apt-get update && apt-get install -y --no-install-recommends slurm-wlm munge; }
 	@$(PY) -m pytest -m slurm tests/test_slurm.py
 
 clean: ## remove caches and build leftovers, not .venv, results or figures

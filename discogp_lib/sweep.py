@@ -40,10 +40,11 @@ def variants(profile_name: str, seed: int) -> list[Run]:
 
     What another push does is shown on the first of them alone.
     """
-    tasks = get_profile(profile_name).variant_tasks
+    profile = get_profile(profile_name)
+    tasks = profile.variant_tasks
     return [
         Run(profile_name, task, f"discogp@{variant}", seed)
-        for variant in variant_names()
+        for variant in variant_names(profile.search)
         for task in (tasks[:1] if variant.startswith("push") else tasks)
     ]
 

@@ -31,16 +31,21 @@ from discogp_lib.tasks.base import Task
 GRADIENT_METHODS = ("discogp", "weight_pruning", "edge_pruning")
 
 VARIANTS: dict[str, dict[str, Any]] = {
+    "joint": {"schedule": "joint"},
     "sequential": {"schedule": "sequential"},
+    "label": {"fidelity": "label"},
     "distribution": {"fidelity": "distribution"},
     "vocabulary": {"fidelity": "vocabulary"},
+    "complete": {"completeness": 0.5},
     "incomplete": {"completeness": 0.0},
     "mean": {"ablation": "mean"},
     "shuffled": {"fidelity": "gold"},
     "untrained": {"fidelity": "gold"},
 }
-"""Named changes of the search settings. The last two are controls and also change what is
-searched, see `subject`."""
+"""Named changes of the search settings."""
+
+SUBJECTS = ("shuffled", "untrained")
+"""Variants that are controls and also change what is searched, see `subject`."""
 
 PUSHES = (0.25, 0.5, 2.0, 4.0)
 """Factors on both pushes, variants too: `discogp@push2.0` shows what a larger lambda does."""
@@ -74,9 +79,15 @@ def edge_ablation(method: str) -> Ablation:
     return EDGE_VARIANTS.get(method.partition("@")[2], "zero")
 
 
-def variant_names() -> tuple[str, ...]:
-    """All variants of the search."""
-    return (*VARIANTS, *(f"push{factor}" for factor in PUSHES))
+def variant_names(search: SearchConfig | None = None) -> tuple[str, ...]:
+    """All variants, or those that change something in these settings or what is searched."""
+    names = (*VARIANTS, *(f"push{factor}" for factor in PUSHES))
+    if search is None:
+        return names
+    changes = {name: _changes(name, search) or {} for name in names}
+    return tuple(
+        name for name in names if name in SUBJECTS or replace(search, **changes[name]) != search
+    )
 
 
 def _changes(variant: str, search: SearchConfig) -> dict[str, Any] | None:

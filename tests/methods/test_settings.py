@@ -1,11 +1,18 @@
-"""Variants of the greedy methods: another ablation, the same budget."""
+"""Variants: of the greedy methods another ablation at the same budget, of a search other settings."""
 
 from dataclasses import replace
 
 import pytest
 
+from discogp_lib.config import SearchConfig
 from discogp_lib.errors import ConfigError
-from discogp_lib.methods.settings import base_method, edge_ablation, needs_budget, settings_for
+from discogp_lib.methods.settings import (
+    base_method,
+    edge_ablation,
+    needs_budget,
+    settings_for,
+    variant_names,
+)
 from discogp_lib.sheaf import Sheaf
 from tests.quick import QUICK
 from tests.reference import masked, planted_gpt2
@@ -41,3 +48,17 @@ def test_a_profile_may_have_its_own_acdc():
         plain, changed = (settings_for(name, p, budget).as_dict() for p in (QUICK, coarse))
         assert changed == {**plain, "prompts": 8, "together": 64}
     assert settings_for("eap", coarse, budget) == settings_for("eap", QUICK, budget)
+
+
+def test_variants_of_a_profile_are_those_that_change_something():
+    plain = variant_names(SearchConfig())
+    assert {"sequential", "distribution", "incomplete", "push2.0"} <= set(plain)
+    assert not {"joint", "label", "complete"} & set(plain)
+    other = variant_names(
+        SearchConfig(schedule="sequential", fidelity="distribution", completeness=0.0)
+    )
+    assert {"joint", "label", "complete"} <= set(other)
+    assert not {"sequential", "distribution", "incomplete"} & set(other)
+    # Controls change what is searched, whatever the settings.
+    assert "shuffled" in variant_names(SearchConfig(fidelity="gold"))
+    assert set(plain) | set(other) == set(variant_names())
