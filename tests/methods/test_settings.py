@@ -1,4 +1,4 @@
-"""Variants: of the greedy methods another ablation at the same budget, of a search other settings."""
+"""Variants: of the greedy methods another ablation, of a search other settings."""
 
 from dataclasses import replace
 
