@@ -132,7 +132,7 @@ def test_plan_puts_first_what_others_need() -> None:
     assert methods.index("magnitude") > max(i for i, m in enumerate(methods) if m == "discogp")
     assert sum(m == "discogp" for m in methods) == 4
     searched = {m for m in methods if m.startswith("discogp@")}
-    assert searched == {f"discogp@{name}" for name in variant_names()}
+    assert searched == {f"discogp@{name}" for name in variant_names(QUICK.search)}
     assert plan("quick", ["AGA"], ["discogp"], [1]) == [Run("quick", AGA, "discogp", 1)]
 
 
@@ -140,7 +140,7 @@ def test_variants_change_what_they_say() -> None:
     assert settings_for("discogp@sequential", QUICK, None).schedule == "sequential"
     doubled = settings_for("discogp@push2.0", QUICK, None)
     assert doubled.edge_push.largest == 2 * QUICK.search.edge_push.largest
-    for name in variant_names():
+    for name in variant_names(QUICK.search):
         assert settings_for(f"discogp@{name}", QUICK, None) != QUICK.search
     with pytest.raises(ConfigError, match="no method 'discogp@nothing'"):
         settings_for("discogp@nothing", QUICK, None)
