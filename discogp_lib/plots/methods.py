@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
@@ -193,9 +194,7 @@ def _tradeoff(
         look = _look(str(row["method"])) | {"markerfacecolor": "white", "markersize": 6}
         axes.plot(100 * row[x], row[y], linestyle="none", zorder=4, **look)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    _plain_numbers(axes.xaxis)
     if y == "accuracy":
         lowest = float(min(points[y].min(), chance if chance is not None else 0.0))
         axes.set_ylim(max(lowest - 0.04, -0.04), 1.05)
@@ -303,6 +302,13 @@ def caption_intervals(table: pd.DataFrame, *, label: str = "accuracy", runs: int
     )
 
 
+def _plain_numbers(axis: Axis) -> None:
+    """Label a logarithmic axis at 1, 3, 10, 30 and so on, without powers."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
 def sensitivity(
     table: pd.DataFrame, *, symbol: str, default: float | None = None, chance: float | None = None
 ) -> Figure:
@@ -328,7 +334,7 @@ def sensitivity(
         accuracies.set_title("accuracy", loc="left")
         densities.set_title("kept (%)", loc="left")
         densities.set_yscale("log")
-        densities.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        _plain_numbers(densities.yaxis)
         positive = bool((table["value"] > 0).all())
         for axes in panels:
             axes.set_xscale("log" if positive else "linear")
