@@ -54,8 +54,7 @@ class Learner:
         self.kinds, self.steps, self.base, self.reference = kinds, steps, base, reference
         self.train = task.train
         self.full_states = final_states(model, self.train)
-        self.running = 0.0
-        """Running mean of the fidelity loss."""
+        self.running = 0.0  # mean of the fidelity loss over the last steps
         self._prepare_buffers()
 
     def _prepare_buffers(self) -> None:
