@@ -3,6 +3,9 @@
 `results/<profile>/runs/<task>/<method>/seed<k>/` holds `record.json` (what was run, on what, with
 which result) and `sheaf.safetensors`. A run is done when its record names the hash of its inputs
 and of its sheaf file; anything less is redone. The record is written last.
+
+Sheaves of controls are not kept, because random masks of a hundred million weights hardly compress
+and are made again in seconds; their records name the hash of the masks.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from discogp_lib.ablation import reference_for
+from discogp_lib.analysis.memory import fingerprint
+from discogp_lib.errors import RunError
 from discogp_lib.evaluate import (
     Reference,
     evaluate,
@@ -45,6 +50,9 @@ from discogp_lib.tasks import SHORT_NAMES, Task, load_task
 from discogp_lib.tasks.base import Split
 
 RECORD_VERSION = 1
+
+MADE_AGAIN = ("random", "random_matched", "magnitude")
+"""Methods whose sheaves are not kept."""
 
 TRAIN_PROMPTS = 200
 """Training prompts that a record's figures are of, the first so many: in a larger model evaluating
@@ -92,8 +100,17 @@ class Record:
         return self.data["metrics"]["test"]
 
     def sheaf(self) -> Sheaf:
-        """The run's sheaf."""
-        return Sheaf.load(self.run.sheaf_path)
+        """The run's sheaf, from its file or made again."""
+        if self.run.method not in MADE_AGAIN:
+            return Sheaf.load(self.run.sheaf_path)
+        model, task, config = _prepared(self.run)
+        sheaf = _find(self.run, model, task, config, progress=False)
+        if fingerprint(sheaf) != self.data["sheaf_sha256"]:
+            raise RunError(
+                f"Made again, the sheaf of {self.run} is not that of its record; delete "
+                f"{self.run.record_path}, and the run is done anew."
+            )
+        return sheaf
 
 
 @cache
@@ -115,7 +132,8 @@ def load_record(run: Run, *, say: Callable[[str], None] = print) -> Record | Non
     try:
         data = json.loads(run.record_path.read_text())
         whole = data["version"] == RECORD_VERSION and {"inputs", "metrics"} <= set(data)
-        if whole and data["sheaf_sha256"] == file_sha256(run.sheaf_path):
+        kept = run.method not in MADE_AGAIN
+        if whole and (not kept or data["sheaf_sha256"] == file_sha256(run.sheaf_path)):
             return Record(run, data)
     except (OSError, ValueError, KeyError, TypeError):
         pass
@@ -139,7 +157,10 @@ def compute(run: Run, *, device: str = "cpu", progress: bool = True) -> Record:
         lock.release()
 
 
-def _compute_locked(run: Run, device: str, progress: bool) -> Record:
+def _prepared(
+    run: Run, device: str = "cpu", progress: bool = False
+) -> tuple[MaskedTransformer, Task, Any]:
+    """Model, task and settings of a run."""
     profile = get_profile(run.profile)
     model = cached_model(profile.model, device)
     task = cached_task(run.task, profile.model, run.seed, device)
@@ -148,7 +169,17 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
         matched = Run(run.profile, run.task, "discogp", run.seed)
         budget = compute(matched, device=device, progress=progress).sheaf()
     config = settings_for(run.method, profile, budget)
-    model, task = subject(run.method, model, task, run.seed)
+    return *subject(run.method, model, task, run.seed), config
+
+
+def _find(run: Run, model: MaskedTransformer, task: Task, config: Any, progress: bool) -> Sheaf:
+    """Carry out the run's method."""
+    method, state = METHODS[base_method(run.method)], run.folder / "search"
+    return method(model, task, config, run.seed, checkpoint=state, progress=progress)
+
+
+def _compute_locked(run: Run, device: str, progress: bool) -> Record:
+    model, task, config = _prepared(run, device, progress)
     inputs = {
         "checkpoint_sha256": model.checkpoint_sha256,
         "task_sha256": task.sha256,
@@ -162,10 +193,7 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
     for left_by_a_killed_process in run.folder.glob(".*.part"):
         left_by_a_killed_process.unlink()
     wall, cpu = time.perf_counter(), time.process_time()
-    state = run.folder / "search"
-    sheaf = METHODS[base_method(run.method)](
-        model, task, config, run.seed, checkpoint=state, progress=progress
-    )
+    sheaf = _find(run, model, task, config, progress)
     seconds = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     record = _write(run, model, task, sheaf, inputs, seconds)
     for leftover in run.folder.glob("search*"):
@@ -200,8 +228,11 @@ def _write(
         "peak_memory_mb": peak_memory_mb(),
         "environment": environment(model.device),
     }
-    sheaf.save(run.sheaf_path)
-    data["sheaf_sha256"] = file_sha256(run.sheaf_path)
+    if run.method in MADE_AGAIN:
+        data["sheaf_sha256"] = fingerprint(sheaf)
+    else:
+        sheaf.save(run.sheaf_path)
+        data["sheaf_sha256"] = file_sha256(run.sheaf_path)
     with atomic_path(run.record_path) as temporary:
         temporary.write_text(json.dumps(data, indent=1) + "\n")
     return Record(run, data)

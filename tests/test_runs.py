@@ -10,7 +10,7 @@ import pytest
 
 from discogp_lib import profiles, runs
 from discogp_lib.__main__ import main
-from discogp_lib.errors import ConfigError
+from discogp_lib.errors import ConfigError, RunError
 from discogp_lib.evaluate import evaluate
 from discogp_lib.methods import METHODS
 from discogp_lib.methods.settings import settings_for, variant_names
@@ -54,6 +54,19 @@ def test_the_record_is_what_the_sheaf_does() -> None:
     assert evaluate(model, record.sheaf(), task.test).as_dict() == record.test
     assert record.data["inputs"]["task_sha256"] == task.sha256
     assert record.data["environment"]["torch"]
+
+
+def test_the_sheaf_of_a_control_is_made_again() -> None:
+    run = Run("quick", AGA, "magnitude", 0)
+    record = compute(run, progress=False)
+    assert not run.sheaf_path.exists()
+    model, task = cached_model("mini"), cached_task(AGA, "mini", 0)
+    assert evaluate(model, record.sheaf(), task.test).as_dict() == record.test
+    run.record_path.write_text(json.dumps({**record.data, "sheaf_sha256": "0"}))
+    altered = load_record(run)
+    assert altered is not None
+    with pytest.raises(RunError, match=r"magnitude seed 0 is not that of its record; delete"):
+        altered.sheaf()
 
 
 def test_changed_settings_are_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
