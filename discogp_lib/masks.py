@@ -6,9 +6,9 @@ A mask with logit l is drawn as the paper's equations say,
 
 The difference of two Gumbel variables is logistic, so one uniform U serves for two:
 s = sigmoid((l + log(U / (1 - U))) / tau). The mask is hard in the forward pass, and its
-probability of being on is sigmoid(l) whatever the temperature. Towards the end of a search the
-noise may be turned down, s = sigmoid((l + c log(U / (1 - U))) / tau) with c from one to zero, so
-that what is drawn becomes the mask that is kept, l > 0.
+probability of being on is sigmoid(l) whatever the temperature. For deep models the noise may be
+turned down, s = sigmoid((l + c log(U / (1 - U))) / tau) with a share c of it, so that what is
+drawn is nearer to the mask that is kept, l > 0.
 
 The noise is not drawn from a running generator but computed from (seed, step, position) by an
 integer hash: a search that is interrupted and resumed, or evaluated in between, sees the same

@@ -71,12 +71,12 @@ Less noise, spread logits and pushes that wait, because without them a search wa
 with all logits at 4 and the paper's noise the drawn sheaves had a loss of 0.2 to 0.5 nats while 95
 % of the masks were still on, and the same settings and seed kept 98 % of ANA at 2.7 % of the
 weights on one machine and 59 % at 4.3 % on another, whose sums are rounded differently. Less noise
-alone let nearly all masks cross zero within 30 steps (59 %), and so did spreading in random order
-(56 %). With weights spread by magnitude ANA had 99 % at 4.1 % of the weights (300 steps), 46 % at
-a learning rate of 0.06; with pushes that wait, 100 % at 5.4 % after 225 of 400 steps, never below
-91 % on the way. Pushes that fade towards 4.2 and 2.9 %, because towards 3 and 2.1 % ANA ended with
-98 % at 2.4 and 2.0 %, sparser than it need be; when that was chosen the test accuracy of this one
-run, 96.7 %, had been seen as well."""
+alone let nearly all masks cross zero within 30 steps (59 %); spread in random order it was lost as
+well (56 %). With weights spread by magnitude ANA had 99 % at 4.1 % of the weights (300 steps), 46
+% at a learning rate of 0.06; with pushes that wait, 100 % at 5.4 % after 225 of 400 steps, never
+below 91 % on the way. Pushes that fade towards 4.2 and 2.9 %, because towards 3 and 2.1 % ANA
+ended with 98 % at 2.4 and 2.0 %, sparser than it need be; when that was chosen the test accuracy
+of this one run, 96.7 %, had been seen as well."""
 
 
 @dataclass(frozen=True)
