@@ -161,10 +161,10 @@ class SearchConfig(PlainConfig):
     """Where the edge logits start, likewise. Authors: 1."""
 
     spread: float = 0.0
-    """How far above that the logits are spread at the start: exponentially, with this mean; the
-    weights of a matrix in the order of their magnitude, edges in random order. 0: all are equal,
-    as the authors'. Ours: with little noise equal logits would all cross zero at once; spread out
-    the masks go a few at a time, small weights first, and the rest can make up for them."""
+    """How far above that the logits are spread at the start: exponentially, with this mean,
+    in the order of what each mask matters to the full model (`Learner.salience`). 0: all are
+    equal, as the authors'. Ours: with little noise equal logits would all cross zero at once;
+    spread out the masks go a few at a time, idle ones first, and the rest can make up for them."""
 
     bearable: float | None = None
     """Fidelity loss at which the pushes wait until it is smaller again; below it they are in part

@@ -5,6 +5,7 @@ Everything random is a function of (seed, step): the batch, and the noise of the
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -17,7 +18,7 @@ from discogp_lib.evaluate import Reference, final_states, project_labels, share_
 from discogp_lib.layout import unflatten
 from discogp_lib.masks import MaskLogits, complement
 from discogp_lib.model import MaskedTransformer
-from discogp_lib.objective import completeness_loss, fidelity_loss
+from discogp_lib.objective import answer_log_odds, completeness_loss, fidelity_loss
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Split, Task
 
@@ -31,6 +32,9 @@ PROBE_AGREEMENT = 0.9
 
 MEMORY = 0.9
 """Share of the running mean of the fidelity loss that is kept from step to step."""
+
+SALIENCE_PROMPTS = 256
+"""Training prompts by which masks are put in an order at the start."""
 
 FARTHEST = 4.0
 """Logits are spread over at most so many means; Adam hardly moves those farther from zero."""
@@ -105,19 +109,30 @@ class Learner:
             start = {kind: start.get(kind, probed) for kind in self.kinds}
         self.masks = {kind: self._fresh_masks(kind, start[kind]) for kind in self.kinds}
         if self.config.spread:
-            for kind, masks in self.masks.items():
-                above = (-torch.log1p(-self._order_of(kind))).clamp(max=FARTHEST)
-                masks.logits += self.config.spread * above.to(masks.logits)
+            for kind, salience in self.salience().items():
+                above = (-torch.log1p(-_places(salience))).clamp(max=FARTHEST)
+                self.masks[kind].logits += self.config.spread * above
         return start
 
-    def _order_of(self, kind: Kind) -> Float[Tensor, " mask"]:
-        """Each mask's place in the order in which masks should go, from 0 up to 1.
+    def salience(self) -> dict[Kind, Float[Tensor, " mask"]]:
+        """What each mask matters while all are on: what taking it off would change, to first
+        order, in the log-odds of the full model's answer; sum over prompts of its square.
 
-        Weights by magnitude within their matrix; edges, which have none, at random.
+        The gradient of a sum with random signs has that as the mean of its square, so prompts can
+        be taken several at a time.
         """
-        if kind == "edges":
-            return _places(torch.rand(self.model.graph.n_edges, generator=_generator(self.seed)))
-        return torch.cat([_places(w.abs().flatten()) for w in self.model.weights.values()])
+        size = self.config.batch_size
+        found = {kind: torch.zeros_like(grad) for kind, grad in self.grads.items()}
+        for step in range(math.ceil(SALIENCE_PROMPTS / size)):
+            batch = self.train.select(batch_index(len(self.train), size, self.seed, step))
+            for grad in self.grads.values():
+                grad.zero_()
+            odds = answer_log_odds(self.model, self._states(batch), batch.labels)
+            signs = torch.randint(2, (len(batch),), generator=_generator(step)) * 2 - 1
+            (odds * signs.to(odds)).sum().backward()
+            for kind, sums in found.items():
+                sums += (self.grads[kind] * self.values[kind]) ** 2
+        return found
 
     def _fresh_masks(self, kind: Kind, logit: float) -> MaskLogits:
         config = self.config

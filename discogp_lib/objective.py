@@ -46,6 +46,22 @@ def completeness_loss(
     return -label_log_probabilities(model, states, labels).mean()
 
 
+def answer_log_odds(
+    model: MaskedTransformer,
+    states: Float[Tensor, "prompt d_model"],
+    labels: Int[Tensor, "prompt label"],
+) -> Float[Tensor, " prompt"]:
+    """Log-odds of the most likely label against all others of its set.
+
+    Unlike the losses it has a gradient at the full model, and unlike a likelihood one that does
+    not fade where the model is sure.
+    """
+    log_labels = label_log_probabilities(model, states, labels)
+    answers = log_labels.argmax(-1, keepdim=True)
+    others = log_labels.scatter(-1, answers, -torch.inf).logsumexp(-1)
+    return log_labels.gather(-1, answers).squeeze(-1) - others
+
+
 def label_log_probabilities(
     model: MaskedTransformer,
     states: Float[Tensor, "prompt d_model"],

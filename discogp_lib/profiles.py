@@ -45,8 +45,8 @@ SMOLLM2 = SearchConfig(
     completeness=0.0,
     steps=360,
     batch_size=8,
-    weight_push=Push(largest=2.6e-4, rise=0.7, target=0.042),
-    edge_push=Push(largest=8e-3, rise=0.7, target=0.029),
+    weight_push=Push(largest=2.6e-4, rise=0.7, target=0.055),
+    edge_push=Push(largest=8e-3, rise=0.7, target=0.038),
     weight_learning_rate=0.04,
     edge_learning_rate=0.04,
     cooling=0.3,
@@ -61,22 +61,28 @@ SMOLLM2 = SearchConfig(
     evaluate_every=15,
     patience=100,
 )
-"""Settings for SmolLM2-135M, tuned on dev prompts of ANA and IOI and then left alone.
+"""Settings for SmolLM2-135M, tuned on dev prompts of ANA, IOI and, at last, AGA; then left alone.
 
 Fidelity to the distribution, because with the paper's, to the answer, ANA was lost on the way
 (61 % at 12 % of the weights). No completeness loss, because with it a search of as many steps
 kept 20 % of the weights.
 
-Less noise, spread logits and pushes that wait, because without them a search was a matter of luck:
-with all logits at 4 and the paper's noise the drawn sheaves had a loss of 0.2 to 0.5 nats while 95
-% of the masks were still on, and the same settings and seed kept 98 % of ANA at 2.7 % of the
-weights on one machine and 59 % at 4.3 % on another, whose sums are rounded differently. Less noise
-alone let nearly all masks cross zero within 30 steps (59 %); spread in random order it was lost as
-well (56 %). With weights spread by magnitude ANA had 99 % at 4.1 % of the weights (300 steps), 46
-% at a learning rate of 0.06; with pushes that wait, 100 % at 5.4 % after 225 of 400 steps, never
-below 91 % on the way. Pushes that fade towards 4.2 and 2.9 %, because towards 3 and 2.1 % ANA
-ended with 98 % at 2.4 and 2.0 %, sparser than it need be; when that was chosen the test accuracy
-of this one run, 96.7 %, had been seen as well."""
+Less noise and pushes that wait, because without them a search was a matter of luck: with all
+logits at 4 and the paper's noise the drawn sheaves had a loss of 0.2 to 0.5 nats while 95 % of the
+masks were still on, and the same settings and seed kept 98 % of ANA at 2.7 % of the weights on one
+machine and 59 % at 4.3 % on another, whose sums are rounded differently. Less noise alone let
+nearly all masks cross zero within 30 steps (59 %).
+
+Logits spread by salience, because spread by magnitude (edges at random) ANA and IOI were kept, but
+AGA ended with 82 % at 4.3 and 3.3 %, and DNA with 92 % at 3.9 and 3.0 %; by salience with 95 % at
+2.7 and 2.2 %, and 100 % at 2.1 and 2.0 %. All without a search, 30 % of the weights keep 95 % of
+AGA by salience and 43 % by magnitude.
+
+Pushes that fade towards 5.5 and 3.8 %, because towards 4.2 and 2.9 % these searches ended sparser
+than they need be while AGA's loss on dev was still above that on its 363 training prompts.
+
+Test accuracies that had been seen when settings were changed: ANA's with seed 0 (96.7 %) and AGA's
+(81.3 %), both of other settings than these."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,12 @@ import math
 import pytest
 import torch
 
-from discogp_lib.objective import completeness_loss, fidelity_loss, label_log_probabilities
+from discogp_lib.objective import (
+    answer_log_odds,
+    completeness_loss,
+    fidelity_loss,
+    label_log_probabilities,
+)
 from tests.reference import VOCABULARY, masked, random_gpt2
 
 
@@ -77,3 +82,11 @@ def test_completeness_is_the_cross_entropy_with_the_uniform_distribution(model, 
     even = completeness_loss(model, torch.zeros_like(states[0]), LABELS)
     assert even.item() == pytest.approx(math.log(3), rel=1e-5)
     assert expected > math.log(3)
+
+
+def test_log_odds_are_of_the_likeliest_label_against_the_rest(model, states):
+    actual = answer_log_odds(model, states[0], LABELS)
+    for i, row in enumerate(LABELS.tolist()):
+        scores = sorted(float(states[0, i] @ model.fixed.unembedding[token]) for token in row)
+        others = math.log(sum(map(math.exp, scores[:-1])))
+        assert float(actual[i]) == pytest.approx(scores[-1] - others, abs=1e-5)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from discogp_lib import learner
 from discogp_lib.config import Push, SearchConfig
-from discogp_lib.evaluate import evaluate, final_states, label_logits
+from discogp_lib.evaluate import evaluate, final_states, label_logits, project_labels
 from discogp_lib.layout import unflatten
 from discogp_lib.learner import batch_index
 from discogp_lib.masks import MaskLogits
@@ -167,23 +168,58 @@ def test_search_leaves_the_model_alone(problem):
 # -- the start, and waiting ---------------------------------------------------------------------
 
 
-def test_spread_logits_begin_with_the_largest_weights_highest(problem):
+def test_salience_is_the_squared_change_of_the_log_odds(problem, monkeypatch):
+    model, task = problem
+    monkeypatch.setattr(learner, "SALIENCE_PROMPTS", 3)
+    stage = Stage(model, task, replace(CONFIG, batch_size=1), 0, BOTH, 12, Sheaf.full(model))
+    found = stage.salience()
+    small = 1e-3
+
+    def log_odds(prompt: int, kind: str, position: int, change: float) -> float:
+        values = {"weights": model.flat_weights.double(), "edges": torch.ones(model.graph.n_edges)}
+        values[kind] = values[kind].clone()
+        values[kind][position] *= 1 + change
+        weights = {n: w.float() for n, w in unflatten(values["weights"], model.layout).items()}
+        row = task.train.select(batch_index(len(task.train), 1, 0, prompt))
+        states = final_states(model, row, weights=weights, edge_mask=values["edges"].float())
+        logits = project_labels(model, row, states)[0]
+        return float(logits.max() - logits.min())  # of two labels
+
+    for kind in BOTH:
+        for position in found[kind].argsort(descending=True)[:5].tolist():
+            slopes = [
+                (log_odds(i, kind, position, small) - log_odds(i, kind, position, -small))
+                / (2 * small)
+                for i in range(3)
+            ]
+            squares = sum(slope**2 for slope in slopes)
+            assert float(found[kind][position]) == pytest.approx(squares, rel=0.02)
+
+
+def test_salience_of_several_prompts_at_a_time_is_right_on_average(problem, monkeypatch):
+    model, task = problem
+    task = replace(task, train=task.train.first(2))
+    found = {}
+    for size, prompts in ((1, 2), (2, 800)):
+        monkeypatch.setattr(learner, "SALIENCE_PROMPTS", prompts)
+        config = replace(CONFIG, batch_size=size)
+        stage = Stage(model, task, config, 0, ("edges",), 12, Sheaf.full(model))
+        found[size] = stage.salience()["edges"] * (2 / prompts)
+    assert float(found[1].max()) > 0
+    torch.testing.assert_close(found[2], found[1], rtol=0, atol=0.2 * float(found[1].max()))
+
+
+def test_spread_logits_begin_in_the_order_of_salience(problem):
     model, task = problem
     config = replace(CONFIG, spread=2.0)
     stage = Stage(model, task, config, 3, BOTH, 12, Sheaf.full(model))
+    salience = stage.salience()
     assert stage.begin() == {"weights": 1.5, "edges": 1.5}
-    by_name = unflatten(stage.masks["weights"].logits, model.layout)
-    for name, weight in model.weights.items():
-        smallest_first = by_name[name].flatten()[weight.abs().flatten().argsort()]
-        places = torch.arange(weight.numel()) / weight.numel()
+    for kind, masks in stage.masks.items():
+        least_first = masks.logits[salience[kind].argsort()]
+        places = torch.arange(len(least_first)) / len(least_first)
         expected = 1.5 + 2 * (-torch.log1p(-places)).clamp(max=4)
-        torch.testing.assert_close(smallest_first, expected)
-    edges = stage.masks["edges"].logits
-    assert 1.5 == edges.min() < edges.max() < 10
-    other = Stage(model, task, config, 4, BOTH, 12, Sheaf.full(model))
-    other.begin()
-    assert not torch.equal(other.masks["edges"].logits, edges)
-    assert torch.equal(other.masks["edges"].logits.sort().values, edges.sort().values)
+        torch.testing.assert_close(least_first, expected)
 
 
 def test_pushes_wait_while_the_loss_is_not_bearable(problem):
