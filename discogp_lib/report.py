@@ -8,7 +8,7 @@ import pandas as pd
 from scipy import stats
 
 from discogp_lib.profiles import ALL_METHODS, get_profile
-from discogp_lib.runs import Run, compute, finished, load_record
+from discogp_lib.runs import Record, Run, compute, finished, load_record
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks import SHORT_NAMES
 
@@ -39,6 +39,17 @@ def records_frame(profile: str) -> pd.DataFrame:
     variants = sorted(set(frame["method"]) - set(ALL_METHODS))
     frame["method"] = pd.Categorical(frame["method"], [*ALL_METHODS, *variants], ordered=True)
     return frame.sort_values(["short_name", "method", "seed"]).reset_index(drop=True)
+
+
+def paths_frame(records: Sequence[Record]) -> pd.DataFrame:
+    """The ways of searches: one row per look at dev prompts (`SearchResult.curve`)."""
+    frames = [
+        pd.DataFrame(record.data["found"]["curve"]).assign(
+            task=SHORT_NAMES[record.run.task], method=record.run.method, seed=record.run.seed
+        )
+        for record in records
+    ]
+    return pd.concat(frames, ignore_index=True)
 
 
 def over_seeds(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:

@@ -109,6 +109,18 @@ def faithfulnesses() -> pd.DataFrame:
     return table.assign(ablation="zero", cpr=0.8, cmd=0.2)
 
 
+def search_ends() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Searches of six tasks and two seeds, and where they ended."""
+    looks = [(15.0, 1.0, 1.0), (30.0, 0.3, 0.97), (45.0, 0.02, 0.8)]
+    paths = pd.DataFrame(
+        [(f"T{task}", seed, *look) for task in range(6) for seed in (0, 1) for look in looks],
+        columns=["task", "seed", "step", "weight_density", "dev_accuracy"],
+    )
+    ends = paths[paths["step"] == 45.0].assign(accuracy=0.95, full_accuracy=1.0, chance=0.5)
+    ends.loc[ends["task"] == "T5", "accuracy"] = 0.81
+    return paths, ends
+
+
 def figures() -> dict[str, tuple[Figure, str]]:
     """Every figure with its caption, from small tables."""
     one = SHEAVES["AGA"][0]
@@ -150,6 +162,10 @@ def figures() -> dict[str, tuple[Figure, str]]:
             plots.caption_faithfulness(faithfulnesses().head(2)),
         ),
         "learning": (plots.learning_curves(curve, chance=0.5), plots.caption_learning(curve)),
+        "paths": (
+            plots.search_paths(*search_ends(), asked=0.93),
+            plots.caption_paths(*search_ends(), asked=0.93),
+        ),
         "pareto": (
             plots.pareto(points, chance=0.5, paper=paper),
             plots.caption_pareto(points, paper=True),
@@ -195,6 +211,20 @@ def test_every_caption_is_one_paragraph_with_numbers_and_none_missing(drawn):
 def test_every_function_for_a_figure_has_its_caption(drawn):
     captions = [name for name in plots.__all__ if name.startswith("caption_")]
     assert len(captions) == len(drawn) - 1  # accuracy and KL share one
+
+
+def test_searches_that_fell_short_are_named_with_what_dev_allowed():
+    caption = plots.caption_paths(*search_ends(), asked=0.93)
+    assert "on test: 10 of 12; not T5 81.0% (dev at most 80.0% at that size), T5" in caption
+
+
+def test_searches_run_from_the_full_model_to_the_right_a_panel_each():
+    figure = plots.search_paths(*search_ends())
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in shown] == [f"T{n}" for n in range(6)]
+    left, right = shown[0].get_xlim()
+    assert left > right
+    assert [list(line.get_xdata()) for line in shown[0].lines[:2]] == [[100, 30, 2]] * 2
 
 
 def test_every_method_has_its_own_colour_marker_and_name():

@@ -20,13 +20,9 @@ from discogp_lib.plots.drawings import (
 )
 from discogp_lib.plots.methods import (
     caption_intervals,
-    caption_learning,
     caption_pareto,
-    caption_sensitivity,
-    learning_curves,
     method_intervals,
     pareto,
-    sensitivity,
 )
 from discogp_lib.plots.overlap import (
     caption_likeness,
@@ -41,6 +37,14 @@ from discogp_lib.plots.recall import (
     caption_relations,
     recall_curves,
     recall_relations,
+)
+from discogp_lib.plots.searches import (
+    caption_learning,
+    caption_paths,
+    caption_sensitivity,
+    learning_curves,
+    search_paths,
+    sensitivity,
 )
 from discogp_lib.plots.standalone import (
     caption_faithfulness,
@@ -75,6 +79,7 @@ __all__ = [
     "caption_likeness",
     "caption_overlap",
     "caption_pareto",
+    "caption_paths",
     "caption_recall",
     "caption_relations",
     "caption_sensitivity",
@@ -96,6 +101,7 @@ __all__ = [
     "recall_curves",
     "recall_relations",
     "save_figure",
+    "search_paths",
     "sensitivity",
     "sheaf_comparison",
     "sheaf_drawing",

@@ -1,4 +1,4 @@
-"""Figures that compare methods, and that follow one search."""
+"""Figures that compare methods."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
 
 from discogp_lib.plots.style import (
     CHANCE,
     COLUMN,
+    DENSITY_LABELS,
     METHOD_COLOURS,
     METHOD_MARKERS,
     PAGE,
@@ -24,12 +23,9 @@ from discogp_lib.plots.style import (
     in_order,
     label_panels,
     method_name,
+    plain_numbers,
 )
 
-DENSITY_LABELS = {
-    "edge_density": "edges kept (%)",
-    "weight_density": "weights kept (%)",
-}
 VALUE_LABELS = {"accuracy": "accuracy", "kl": "KL divergence (nats)"}
 LEVELS: dict[str, dict[str, Any]] = {
     "chance": CHANCE,
@@ -42,57 +38,6 @@ CONTROL_LOOKS = {
     "discogp@untrained": ("#0072B2", "P", "untrained model"),
 }
 """Controls that are kin to a method: its colour, a hollow marker, a name."""
-BLUE, RED, GREEN = "#0072B2", "#D55E00", "#009E73"
-
-
-def learning_curves(curve: pd.DataFrame, *, chance: float | None = None) -> Figure:
-    """One search, step by step: losses, accuracies on dev, and both densities.
-
-    Columns: `step`, `fidelity`, `dev_accuracy`, `weight_density`, `edge_density`; where the
-    search had them, `completeness` and `dev_complement`.
-    """
-    step = curve["step"]
-    with house_style():
-        figure, panels = plt.subplots(2, 2, figsize=(PAGE * 0.8, 3.6), sharex=True)
-        (losses, accuracies), (weights, edges) = panels
-        losses.plot(step, curve["fidelity"], color=BLUE, label="fidelity")
-        if "completeness" in curve:
-            losses.plot(
-                step, curve["completeness"], color=RED, label="completeness", linestyle="--"
-            )
-        losses.set_title("losses", loc="left")
-        losses.set_ylim(bottom=min(0.0, float(curve["fidelity"].min())))
-        losses.legend()
-        accuracies.plot(step, curve["dev_accuracy"], color=BLUE, label="sheaf")
-        if "dev_complement" in curve:
-            values = curve["dev_complement"]
-            accuracies.plot(step, values, color=RED, label="complement", linestyle="--")
-        if chance is not None:
-            accuracies.axhline(chance, label="chance", **CHANCE)
-        accuracies.set_title("accuracy on dev", loc="left")
-        accuracies.set_ylim(0, 1.03)
-        accuracies.legend(loc="lower left", ncols=3, columnspacing=1)
-        for axes, column in ((weights, "weight_density"), (edges, "edge_density")):
-            axes.plot(step, 100 * curve[column], color=GREEN)
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
-            axes.set_title(DENSITY_LABELS[column], loc="left")
-            axes.set_xlabel("step")
-        label_panels(panels.flat)
-        plt.close(figure)
-    return figure
-
-
-def caption_learning(curve: pd.DataFrame) -> str:
-    """Where the search ended."""
-    last = curve.sort_values("step").iloc[-1]
-    return (
-        f"One search over {last['step']:.0f} steps. It ends at a dev accuracy of "
-        f"{last['dev_accuracy']:.1%} with {last['weight_density']:.2%} of the weights and "
-        f"{last['edge_density']:.2%} of the edges (logarithmic axes below)."
-    )
-
 
 Level = float | Mapping[str, float] | None
 """One value for all panels, or one for each."""
@@ -194,7 +139,7 @@ def _tradeoff(
         look = _look(str(row["method"])) | {"markerfacecolor": "white", "markersize": 6}
         axes.plot(100 * row[x], row[y], linestyle="none", zorder=4, **look)
     axes.set_xscale("log")
-    _plain_numbers(axes.xaxis)
+    plain_numbers(axes.xaxis)
     if y == "accuracy":
         lowest = float(min(points[y].min(), chance if chance is not None else 0.0))
         axes.set_ylim(max(lowest - 0.04, -0.04), 1.05)
@@ -300,75 +245,6 @@ def caption_intervals(table: pd.DataFrame, *, label: str = "accuracy", runs: int
         f"Mean {label} of each method on each task with 95 % intervals over {runs} "
         f"{'seed' if runs == 1 else 'seeds'}. Means over tasks: {parts}."
     )
-
-
-def _plain_numbers(axis: Axis) -> None:
-    """Label a logarithmic axis at 1, 3, 10, 30 and so on, without powers."""
-    axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.set_minor_formatter(NullFormatter())
-
-
-def sensitivity(
-    table: pd.DataFrame, *, symbol: str, default: float | None = None, chance: float | None = None
-) -> Figure:
-    """How one setting moves accuracy, complement and densities.
-
-    Columns: `value`, `accuracy`, `complement_accuracy`, `weight_density`, `edge_density`; several
-    rows of one value (seeds, tasks) are drawn as points, their mean as a line.
-    """
-    with house_style():
-        figure, panels = plt.subplots(1, 2, figsize=(PAGE * 0.8, 2.2), sharex=True)
-        accuracies, densities = panels
-        for axes, column, label, colour, line in (
-            (accuracies, "accuracy", "sheaf", BLUE, "-"),
-            (accuracies, "complement_accuracy", "complement", RED, "--"),
-            (densities, "weight_density", "weights", GREEN, "-"),
-            (densities, "edge_density", "edges", "#CC79A7", "--"),
-        ):
-            scale = 100 if axes is densities else 1
-            _points_and_mean(axes, table["value"], scale * table[column], label, colour, line)
-        if chance is not None:
-            accuracies.axhline(chance, label="chance", **CHANCE)
-        accuracies.set_ylim(0, 1.03)
-        accuracies.set_title("accuracy", loc="left")
-        densities.set_title("kept (%)", loc="left")
-        densities.set_yscale("log")
-        _plain_numbers(densities.yaxis)
-        positive = bool((table["value"] > 0).all())
-        for axes in panels:
-            axes.set_xscale("log" if positive else "linear")
-            axes.set_xticks(sorted(table["value"].unique()), minor=False)
-            axes.set_xticks([], minor=True)
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            if default is not None:
-                axes.axvline(default, color="0.8", linewidth=3, zorder=0)
-            axes.set_xlabel(symbol + (", grey: default" if default is not None else ""))
-            axes.legend(loc="best")
-        label_panels(panels)
-        plt.close(figure)
-    return figure
-
-
-def caption_sensitivity(table: pd.DataFrame, *, symbol: str) -> str:
-    """The range of accuracies and densities over the values tried."""
-    means = table.groupby("value")[["accuracy", "weight_density", "edge_density"]].mean()
-    low, high = means.min(), means.max()
-    return (
-        f"{symbol} from {means.index.min():g} to {means.index.max():g}: accuracy "
-        f"{low['accuracy']:.1%} to {high['accuracy']:.1%}, weights kept "
-        f"{low['weight_density']:.2%} to {high['weight_density']:.2%}, edges kept "
-        f"{low['edge_density']:.2%} to {high['edge_density']:.2%} (points: single runs, lines: "
-        "means)."
-    )
-
-
-def _points_and_mean(
-    axes: Axes, x: pd.Series, y: pd.Series, label: str, colour: str, line: str
-) -> None:
-    axes.scatter(x, y, s=8, color=colour, alpha=0.4, linewidth=0)
-    mean = y.groupby(x).mean()
-    axes.plot(mean.index, mean, color=colour, linestyle=line, label=label)
 
 
 def _look(method: str) -> dict[str, Any]:

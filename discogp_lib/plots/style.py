@@ -10,7 +10,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from discogp_lib.paths import FIGURES, PACKAGE, atomic_path
 
@@ -61,6 +63,11 @@ SERIES_COLOURS = {
 }
 """By where something is or comes from: MLPs and attention heads."""
 
+DENSITY_LABELS = {
+    "edge_density": "edges kept (%)",
+    "weight_density": "weights kept (%)",
+}
+
 CHANCE: dict[str, Any] = {"color": "0.35", "linewidth": 0.8, "linestyle": (0, (4, 2))}
 """How chance is drawn, everywhere."""
 
@@ -97,3 +104,10 @@ def label_panels(axes: Iterable[Axes]) -> None:
     """(a), (b), ... before the titles."""
     for letter, one in zip("abcdefghijklmnopqrstuvwxyz", axes, strict=False):
         one.set_title(f"({letter}) {one.get_title(loc='left')}", loc="left")
+
+
+def plain_numbers(axis: Axis) -> None:
+    """Label a logarithmic axis at 1, 3, 10, 30 and so on, without powers."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
