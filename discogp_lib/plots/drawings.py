@@ -29,7 +29,7 @@ def sheaf_drawing(nodes: pd.DataFrame, edges: pd.DataFrame) -> Figure:
     """One sheaf, as the viewer shows it. Takes `grid.nodes` and `grid.edges`."""
     with house_style():
         figure, axes = _canvas(nodes)
-        weak = min(0.9, max(0.12, 100 / max(len(edges) - grid.STRONG, 1)))
+        weak = _opacity(len(edges) - grid.STRONG, 0.9)
         for strong, alpha, width in ((False, weak, 0.6), (True, 0.9, 0.9)):
             for kind, colour in grid.INPUT_COLOURS.items():
                 chosen = edges[(edges["input"] == kind) & (edges["strong"] == strong)]
@@ -74,12 +74,11 @@ def sheaf_comparison(
     largest = np.nanmax(nodes[["share_a", "share_b"]].to_numpy()) or 1.0
     with house_style():
         figure, axes = _canvas(nodes)
-        faint = min(0.7, max(0.12, 120 / max(len(edges), 1)))
         crowded = len(edges) > MOST_EDGES
-        for where, alpha, width in (("a", faint, 0.6), ("b", faint, 0.6), ("both", 0.6, 0.7)):
+        for where, colour in WHERE_COLOURS.items():
             if where == "both" or not crowded:
                 chosen = edges[edges["where"] == where]
-                _curves(axes, chosen, WHERE_COLOURS[where], alpha, width, 2)
+                _curves(axes, chosen, colour, _opacity(len(chosen), 0.7), 0.6, 2)
         for where, start in (("a", 90), ("b", -90)):
             radii = ring * (nodes[f"share_{where}"] / largest) ** 0.5
             halves = [
@@ -216,6 +215,11 @@ def _discs(axes: Axes, nodes: pd.DataFrame, radii: pd.Series, **look: object) ->
         **look,
     )
     axes.add_collection(discs)
+
+
+def _opacity(n_edges: int, most: float) -> float:
+    """Many edges are drawn faint, so that one still sees where they are many."""
+    return min(most, max(0.12, 150 / max(n_edges, 1)))
 
 
 def _curves(

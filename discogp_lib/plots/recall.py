@@ -45,7 +45,7 @@ def recall_curves(table: pd.DataFrame) -> Figure:
                 axes.set_ylabel(LABELS[measure])
                 axes.set_title(TITLES[measure, panel], loc="left")
                 axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-                axes.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
+                axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.12g}")
         for axes in panels[1]:
             axes.set_xlabel("layer")
         pairs = zip(in_order(table["series"])[:2], in_order(table["series"])[2:], strict=True)
