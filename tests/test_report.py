@@ -6,7 +6,8 @@ import pytest
 
 from discogp_lib import profiles
 from discogp_lib.model import load_model
-from discogp_lib.report import coverage
+from discogp_lib.report import coverage, paths_frame
+from discogp_lib.runs import Record, Run
 from discogp_lib.sheaf import Sheaf
 from tests.quick import P36, QUICK
 
@@ -35,3 +36,15 @@ def test_seeds_of_a_profile(uneven):
     assert uneven.told_seeds([]) == "1 seed(s), 3 of P36"
     assert uneven.told_seeds([7]) == "1 seed(s)"
     assert QUICK.told_seeds([]) == "2 seed(s)"
+
+
+def test_the_ways_of_searches_have_a_row_per_look():
+    looks = [{"step": 15.0, "dev_accuracy": 1.0}, {"step": 30.0, "dev_accuracy": 0.9}]
+    records = [
+        Record(Run("uneven", P36, "discogp", seed), {"found": {"curve": looks}}) for seed in (0, 1)
+    ]
+    frame = paths_frame(records)
+    assert list(frame["seed"]) == [0, 0, 1, 1]
+    assert list(frame["dev_accuracy"]) == [1.0, 0.9] * 2
+    assert set(frame["task"]) == {"P36"}
+    assert set(frame["method"]) == {"discogp"}
