@@ -8,13 +8,13 @@ from discogp_lib.claims.verdicts import Judgement, decide, not_run
 
 
 def random_masks_fail(evidence: Evidence) -> Judgement:
-    """Random masks of DiscoGP's size guess."""
-    return near_chance(evidence, "balanced_accuracy", ("random",))
+    """Random masks of DiscoGP's size guess, or give no answer: a tie is none."""
+    return near_chance(evidence, "balanced_accuracy", ("random",), or_below=True)
 
 
 def matched_random_masks_fail(evidence: Evidence) -> Judgement:
     """And so do random masks of its size in every part of the model."""
-    return near_chance(evidence, "balanced_accuracy", ("random_matched",))
+    return near_chance(evidence, "balanced_accuracy", ("random_matched",), or_below=True)
 
 
 def _variant_is_worse(

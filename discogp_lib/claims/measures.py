@@ -133,9 +133,14 @@ def ahead(
 
 
 def near_chance(
-    evidence: Evidence, column: str, methods: Sequence[str], tasks: Sequence[str] = EVERY_TASK
+    evidence: Evidence,
+    column: str,
+    methods: Sequence[str],
+    tasks: Sequence[str] = EVERY_TASK,
+    *,
+    or_below: bool = False,
 ) -> Judgement:
-    """Judge that accuracies are within 10 points of a guess on every task."""
+    """Judge that accuracies are within 10 points of a guess on every task, or below."""
     known = [task for task in tasks if task in evidence.chance]
     found = values(evidence, column, methods, known)
     if found is None:
@@ -143,9 +148,10 @@ def near_chance(
     chance = found.wide.index.get_level_values("short_name").map(evidence.chance)
     away = found.wide.sub(chance.to_numpy(), axis=0)
     by_task = away.groupby("short_name").mean()
-    worst = by_task.abs().max(axis=1)
+    worst = (by_task if or_below else by_task.abs()).max(axis=1)
+    within = "at most 10 points above" if or_below else "within 10 points of"
     measured = (
-        f"within 10 points of chance on {int((worst <= NEAR_CHANCE).sum())} of {len(worst)} "
+        f"{within} chance on {int((worst <= NEAR_CHANCE).sum())} of {len(worst)} "
         f"tasks; mean {by_task.to_numpy().mean():+.1%}, furthest {worst.max():.1%} "
         f"({worst.idxmax()})"
     )

@@ -178,6 +178,7 @@ YES, NEARLY, NO = Verdict.REPRODUCED, Verdict.WITHIN_TOLERANCE, Verdict.NOT_REPR
         ("posthoc_removes", DENSITIES.format(w=0.02, raw="raw_edge_density=0.01"), NO),
         ("posthoc_removes", DENSITIES.format(w=0.02, raw=""), Verdict.NOT_RUN),
         ("random_masks_fail", "random AGA 0 balanced_accuracy=0.55", YES),
+        ("random_masks_fail", "random AGA 0 balanced_accuracy=0.0", YES),
         ("matched_random_masks_fail", "random_matched AGA 0 balanced_accuracy=0.7", NO),
         ("untrained_model_fails", SHUFFLED.format(x=0.5), Verdict.NOT_RUN),
     ],
