@@ -339,6 +339,8 @@ def test_an_empty_table_is_drawn_as_not_run():
     figure = plots.overlap_matrix(nothing)
     assert [t.get_text() for t in figure.axes[0].texts] == ["not run"]
     assert plots.caption_overlap(nothing).startswith("Not run")
+    untried = plots.sensitivity(sensitivities().head(0), symbol="push")
+    assert [t.get_text() for t in untried.axes[0].texts] == ["not run"]
     assert plt.get_fignums() == []
 
 

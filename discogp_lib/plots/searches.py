@@ -160,6 +160,7 @@ def _most(paths: pd.DataFrame, end: dict[Hashable, Any]) -> float:
     return float(same["dev_accuracy"][same["weight_density"] <= end["weight_density"]].max())
 
 
+@drawn_if_run
 def sensitivity(
     table: pd.DataFrame, *, symbol: str, default: float | None = None, chance: float | None = None
 ) -> Figure:
@@ -201,6 +202,7 @@ def sensitivity(
     return figure
 
 
+@told_if_run
 def caption_sensitivity(table: pd.DataFrame, *, symbol: str) -> str:
     """The range of accuracies and densities over the values tried."""
     means = table.groupby("value")[["accuracy", "weight_density", "edge_density"]].mean()
