@@ -21,7 +21,7 @@ from discogp_lib.plots.style import PAGE, house_style, in_order
 WHERE_COLOURS = {"a": "#0072B2", "b": "#D55E00", "both": "#000000"}
 """Only in the first sheaf, only in the second, in both."""
 
-MOST_EDGES = 2_500
+MOST_EDGES = 1_500
 """Beyond this many edges a comparison draws only those that both sheaves have."""
 
 
