@@ -103,12 +103,14 @@ def search_paths(paths: pd.DataFrame, ends: pd.DataFrame, *, asked: float | None
             axes.set_title(task, loc="left")
             if asked is not None:
                 axes.axhline(asked, color="0.8", linewidth=0.8, zorder=0)
+        # All panels share one axis, so its ends are those of all searches.
+        panels[0, 0].set_xlim(115, 80 * min(0.01, paths["weight_density"].min()))
         for axes in panels.flat[len(tasks) :]:
             axes.set_visible(False)
         for number, axes in enumerate(panels.flat[: len(tasks)]):
             # Where the row below is not full, the numbers stand under the last panel above it.
             axes.tick_params(labelbottom=number + n_columns >= len(tasks))
-        figure.supxlabel("weights kept (%)", fontsize="medium")
+        figure.supxlabel(DENSITY_LABELS["weight_density"], fontsize="medium")
         figure.supylabel("accuracy", fontsize="medium")
         handles = [
             Line2D([], [], color=BLUE, label="on the way, dev"),
@@ -130,9 +132,9 @@ def _paths(axes: Axes, paths: pd.DataFrame, ends: pd.DataFrame) -> None:
     for row in ends.to_dict("records"):
         place = 100 * row["weight_density"], row["accuracy"]
         axes.plot(*place, color=RED, marker="o", markersize=4, clip_on=False, zorder=5)
-        axes.axhline(row["chance"], **CHANCE)
+    for chance in ends["chance"].unique():
+        axes.axhline(chance, **CHANCE)
     axes.set_xscale("log")
-    axes.set_xlim(115, 80 * min(0.01, paths["weight_density"].min()))
     axes.set_ylim(0, 1.05)
     axes.set_xticks([100, 10, 1], ["100", "10", "1"])
     axes.set_xticks([], minor=True)
