@@ -16,7 +16,6 @@ import platform
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +30,7 @@ from torch import Tensor
 
 from discogp_lib.ablation import reference_for
 from discogp_lib.analysis.memory import fingerprint
+from discogp_lib.checkpoint import seconds_of_earlier_processes, seconds_since
 from discogp_lib.errors import RunError
 from discogp_lib.evaluate import (
     Reference,
@@ -192,9 +192,10 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
         return record
     for left_by_a_killed_process in run.folder.glob(".*.part"):
         left_by_a_killed_process.unlink()
-    wall, cpu = time.perf_counter(), time.process_time()
+    begun = seconds_since()
     sheaf = _find(run, model, task, config, progress)
-    seconds = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    earlier = seconds_of_earlier_processes(run.folder.glob("search*"))
+    seconds = {clock: earlier[clock] + value for clock, value in seconds_since(begun).items()}
     record = _write(run, model, task, sheaf, inputs, seconds)
     for leftover in run.folder.glob("search*"):
         leftover.unlink()

@@ -102,13 +102,13 @@ def search(
         plan = [(("weights",), first), (("edges",), config.steps - first)]
     result: SearchResult | None = None
     for number, (stage_kinds, steps) in enumerate(plan):
-        base = Sheaf.full(model) if result is None else result.sheaf
-        stage = Stage(model, task, config, seed, stage_kinds, steps, base, reference)
         store = None
         if checkpoint is not None:
             inputs = [model.checkpoint_sha256, task.sha256, config.sha256(), seed, kinds]
             path = checkpoint.with_name(f"{checkpoint.name}.{number}")
             store = SearchCheckpoint(path, [*inputs, reference is not None])
+        base = Sheaf.full(model) if result is None else result.sheaf
+        stage = Stage(model, task, config, seed, stage_kinds, steps, base, reference)
         later = stage.run(store, progress)
         result = later if result is None else _join(result, later)
     if result is None:

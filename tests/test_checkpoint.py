@@ -1,11 +1,13 @@
 """A checkpoint is this search's and whole, or it is none."""
 
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from discogp_lib.checkpoint import SearchCheckpoint
+from discogp_lib import checkpoint
+from discogp_lib.checkpoint import SearchCheckpoint, seconds_of_earlier_processes
 
 TENSORS = {"weights.logits": torch.randn(50), "best.edges": torch.arange(9, dtype=torch.uint8)}
 STATE = {"step": 7, "rank": [float("inf")], "curve": [{"step": 5.0}], "status": ""}
@@ -73,3 +75,41 @@ def test_interrupted_write_leaves_the_old_one(store: SearchCheckpoint, monkeypat
         store.save(TENSORS, {**STATE, "step": 8})
     assert store.load().state["step"] == 7
     assert [p.name for p in store.path.parent.iterdir()] == ["search.0"]
+
+
+def test_time_is_that_of_all_processes(store: SearchCheckpoint, monkeypatch: pytest.MonkeyPatch):
+    def clock_reads(wall: float, cpu: float) -> None:
+        monkeypatch.setattr(time, "perf_counter", lambda: wall)
+        monkeypatch.setattr(time, "process_time", lambda: cpu)
+
+    inputs = ["model", "task", 0]
+    clock_reads(100.0, 50.0)
+    first = SearchCheckpoint(store.path, inputs)
+    clock_reads(107.0, 54.0)
+    first.save(TENSORS, STATE)
+    assert seconds_of_earlier_processes([store.path]) == {"wall": 0.0, "cpu": 0.0}
+
+    clock_reads(3.0, 1.0)  # another process, which is stopped too
+    for seconds in (7.0, 12.0):
+        again = SearchCheckpoint(store.path, inputs)
+        assert again.load() is not None
+        again.save(TENSORS, STATE)
+        assert seconds_of_earlier_processes([store.path])["wall"] == seconds
+        clock_reads(8.0, 2.0)
+        again.save(TENSORS, STATE)
+    assert again.earlier == {"wall": 12.0, "cpu": 5.0}
+
+
+def test_time_of_other_searches_does_not_count(
+    store: SearchCheckpoint, monkeypatch: pytest.MonkeyPatch
+):
+    damaged = store.path.with_name("search.1")
+    damaged.write_bytes(b"not a checkpoint")
+    again = SearchCheckpoint(store.path, ["model", "task", 0])
+    again.load()
+    again.save(TENSORS, STATE)
+    both = seconds_of_earlier_processes([store.path, damaged])
+    assert both == again.earlier
+    assert both["wall"] > 0
+    monkeypatch.setattr(checkpoint, "PROCESS", "another")
+    assert seconds_of_earlier_processes([store.path, damaged])["wall"] == 0

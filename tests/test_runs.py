@@ -3,6 +3,7 @@
 import fcntl
 import json
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from discogp_lib.methods.settings import settings_for, variant_names
 from discogp_lib.profiles import Profile
 from discogp_lib.report import over_seeds, records_frame, report
 from discogp_lib.runs import Run, cached_model, cached_task, compute, finished, load_record
+from discogp_lib.search import Stage
 from discogp_lib.sweep import plan, sweep
 from tests import quick
 
@@ -114,6 +116,28 @@ def test_a_second_writer_waits_for_the_first(capsys: pytest.CaptureFixture[str])
     assert not release.is_alive()
     assert "waiting" in capsys.readouterr().err
     assert computed.test == load_record(run).test
+
+
+def test_seconds_are_those_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run("quick", AGA, "discogp", 0)
+    every_step = replace(QUICK, search=replace(QUICK.search, checkpoint_every=1))
+    monkeypatch.setitem(profiles.PROFILES, "quick", every_step)
+    step, hour = Stage.step, 3600.0
+
+    def interrupted(self: Stage, number: int) -> dict[str, float]:
+        if number == 3:
+            raise KeyboardInterrupt
+        for name in ("perf_counter", "process_time"):  # each step takes an hour
+            clock = getattr(time, name)
+            monkeypatch.setattr(time, name, lambda clock=clock: clock() + hour)
+        return step(self, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stage, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compute(run, progress=False)
+    seconds = compute(run, progress=False).data["seconds"]
+    assert {clock: value // hour for clock, value in seconds.items()} == {"wall": 3, "cpu": 3}
 
 
 def test_controls_change_what_is_searched() -> None:

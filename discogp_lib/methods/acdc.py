@@ -10,7 +10,9 @@ next chain begins after it. The result is that of judging one edge at a time.
 
 In a model with tens of thousands of edges even that takes hours a threshold. There edges may be
 judged by halves instead: a run of neighbours is cut whole if that raises KL by less than the
-threshold for each of them, else its halves are judged, down to single edges.
+threshold for each of them, else its halves are judged, down to single edges. A trial that would
+cut too many then stops before the block of edges that falls below the budget, and is the last:
+its threshold holds from the logits down to there, and that of the trial before it from there on.
 
 The threshold is tuned to a budget of edges in two steps. Runs from the full model at smaller and
 smaller thresholds go on until one keeps enough edges. From its sheaf the threshold rises: each
@@ -40,16 +42,13 @@ from discogp_lib.errors import ConfigError
 from discogp_lib.evaluate import final_states, kl_divergence, project_labels
 from discogp_lib.graph import Group
 from discogp_lib.methods.base import labelled
-from discogp_lib.methods.budget import at_least, edge_sheaf, some_prompts
+from discogp_lib.methods.budget import at_least, edge_sheaf, kept_edges, some_prompts
 from discogp_lib.methods.edge_config import EdgeConfig
 from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks, dead_receivers
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Task
 from discogp_lib.unrolled import UnrolledStream
-
-FIRST_THRESHOLD = 1e-4
-"""Where the tuning begins, in nats; smaller by a factor of ten until enough edges stay."""
 
 SMALLEST_THRESHOLD = 1e-6
 """Below, verdicts are about rounding errors."""
@@ -87,14 +86,18 @@ class AcdcConfig(EdgeConfig):
     """An edge stays if cutting it raises KL by at least this, in nats. None: tuned so that the
     sheaf has at least `edge_density`."""
 
+    first_threshold: float = 1e-4
+    """Where the tuning begins, in nats; smaller by a factor of ten until enough edges stay."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.threshold is not None and self.edge_density is not None:
             raise ConfigError("Give a threshold or an edge_density, not both.")
         if self.together < 1:
             raise ConfigError(f"together must be at least 1, not {self.together}.")
-        if self.threshold is not None and not self.threshold > 0:
-            raise ConfigError(f"threshold must be above 0, not {self.threshold}.")
+        for name in ("threshold", "first_threshold"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ConfigError(f"{name} must be above 0, not {value}.")
 
 
 @dataclass(frozen=True)
@@ -105,12 +108,12 @@ class Trial:
     start: float | None
     """Threshold of the sheaf that the run started from; None for the full model."""
     edges: int
-    """Kept, after post-hoc pruning; where the run was broken off, an upper bound."""
+    """Kept, after post-hoc pruning; where the run was given up, an upper bound."""
     edge_density: float
     kl: float
     """On the prompts the edges were judged on."""
     complete: bool
-    """Whether the run came to its end, and was not broken off for having too few edges."""
+    """Whether the run came to its end, and was not given up or stopped at the budget."""
     mask: Bool[Tensor, " edge"]
 
     def record(self) -> dict[str, Any]:
@@ -175,29 +178,41 @@ class AcdcSearch:
     def run(self, threshold: float, start: Trial | None = None, least: int = 0) -> Trial:
         """Decide on every edge, of the full model or of an earlier trial's sheaf.
 
-        Broken off when fewer than `least` edges are left.
+        Given up when fewer than `least` edges are left; by halves, stopped before that.
         """
         graph = self.model.graph
         mask = torch.ones(graph.n_edges, dtype=torch.bool) if start is None else start.mask.clone()
         kl = 0.0 if start is None else start.kl
         outputs = self.outputs if start is None else self._outputs_under(mask)
+        complete = True
         name = f"{self.task.short_name} acdc {threshold:.2g}"
         with tqdm(total=int(mask.sum()), desc=name, disable=not self.progress) as bar:
             for block in blocks(graph):
-                edges = int(mask[block.start : block.stop].sum())
+                edges, before = int(mask[block.start : block.stop].sum()), (mask.clone(), kl)
                 kl = self._decide(block, mask, kl, threshold, outputs)
                 bar.update(edges)
                 bar.set_postfix_str(f"density {int(mask.sum()) / graph.n_edges:.2%}")
-                if int(mask.sum()) < least:
+                if least and self._kept(mask).sum() < least:
+                    complete = False
+                    if self.by_halves:
+                        mask, kl = before
                     break
-        mask = edge_sheaf(self.model, mask, self.config.ablation).edge_mask
+        mask = self._kept(mask)
         edges = int(mask.sum())
         origin = None if start is None else start.threshold
-        complete = edges >= least
         trial = Trial(threshold, origin, edges, edges / graph.n_edges, kl, complete, mask)
         self.trials.append(trial)
         self._save()
         return trial
+
+    @property
+    def by_halves(self) -> bool:
+        """Whether edges are judged by halves, and not one by one as published."""
+        return self.config.together > 1
+
+    def _kept(self, mask: Bool[Tensor, " edge"]) -> Bool[Tensor, " edge"]:
+        """The mask after post-hoc pruning."""
+        return kept_edges(self.model.layout, mask, self.config.ablation)
 
     @torch.no_grad()
     def _outputs_under(self, mask: Bool[Tensor, " edge"]) -> Float[Tensor, "sender token d_model"]:
@@ -226,10 +241,10 @@ class AcdcSearch:
         if not edges:
             return kl
         upstream = Upstream(graph, block, mask, outputs, self.reference)
-        judge = self._by_halves if self.config.together > 1 else self._in_chains
+        judge = self._judge_halves if self.by_halves else self._judge_chains
         return judge(upstream, mask, kl, threshold, edges)
 
-    def _in_chains(
+    def _judge_chains(
         self,
         upstream: Upstream,
         mask: Bool[Tensor, " edge"],
@@ -255,7 +270,7 @@ class AcdcSearch:
                 size = min(2 * size, self.longest_chain)
         return kl
 
-    def _by_halves(
+    def _judge_halves(
         self,
         upstream: Upstream,
         mask: Bool[Tensor, " edge"],
@@ -316,10 +331,12 @@ class AcdcSearch:
             return max(self.trials, key=lambda t: t.edges)
         while best.edges > max(target + 1, (1 + near) * target) and rise > LAST_RISE:
             trial = self.run(best.threshold * rise, start=best, least=target)
-            if trial.complete:
-                best = trial
-            else:
+            if trial.edges < target:
                 rise = math.sqrt(rise)
+                continue
+            best = trial
+            if not trial.complete:
+                break
         return best
 
     def _enough(self, target: int) -> Trial | None:
@@ -329,7 +346,7 @@ class AcdcSearch:
             if enough:
                 return min(enough, key=lambda t: t.edges)
             tried = [t.threshold for t in self.trials if t.start is None]
-            threshold = min(tried, default=10 * FIRST_THRESHOLD) / 10
+            threshold = min(tried, default=10 * self.config.first_threshold) / 10
             if threshold < 0.9 * SMALLEST_THRESHOLD:
                 return None
             self.run(threshold)

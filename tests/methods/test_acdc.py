@@ -128,27 +128,58 @@ def halved(model, task, config, edges, mask, current):
     return mask, current
 
 
+def blocks_by_halves(model, task, config, mask=None, current=0.0, least=0):
+    """All blocks by the definition, up to the one that would leave too few edges."""
+    mask = torch.ones(model.graph.n_edges, dtype=torch.bool) if mask is None else mask.clone()
+    for block in blocks(model.graph):
+        before = mask.clone()
+        dead = dead_receivers(model.graph, block, mask, zero=True)
+        block.matrix(mask)[dead] = False
+        edges = [e for e in reversed(range(block.start, block.stop)) if mask[e]]
+        for i in range(0, len(edges), config.together):
+            run = edges[i : i + config.together]
+            mask, current = halved(model, task, config, run, mask, current)
+        if edge_sheaf(model, mask, "zero").kept_edges < least:
+            return edge_sheaf(model, before, "zero")
+    return edge_sheaf(model, mask, "zero")
+
+
 @pytest.mark.parametrize("together", [5, 64])
 def test_judging_by_halves_is_what_it_says(model, task, together):
     config = AcdcConfig(threshold=0.003, together=together)
     search = AcdcSearch(model, task, config)
-    mask, current = torch.ones(model.graph.n_edges, dtype=torch.bool), 0.0
-    for block in blocks(model.graph):
-        dead = dead_receivers(model.graph, block, mask, zero=True)
-        block.matrix(mask)[dead] = False
-        edges = [e for e in reversed(range(block.start, block.stop)) if mask[e]]
-        for i in range(0, len(edges), together):
-            run = edges[i : i + together]
-            mask, current = halved(model, task, config, run, mask, current)
-    expected = edge_sheaf(model, mask, "zero")
+    expected = blocks_by_halves(model, task, config)
     assert search.sheaf(search.run(config.threshold)) == expected
     assert 0 < expected.kept_edges < expected.n_edges
+
+
+def test_by_halves_a_trial_stops_at_the_budget(model, task):
+    search = AcdcSearch(model, task, AcdcConfig(together=5))
+    start = search.run(1e-4)
+    config = AcdcConfig(threshold=0.05, together=5)
+    free = blocks_by_halves(model, task, config, start.mask, start.kl)
+    for least in range(free.kept_edges + 1, start.edges, 3):
+        trial = search.run(0.05, start=start, least=least)
+        expected = blocks_by_halves(model, task, config, start.mask, start.kl, least)
+        assert search.sheaf(trial) == expected
+        assert not trial.complete
+        assert least <= trial.edges <= start.edges
+        assert label_kl(model, search.split, trial.mask, None) == pytest.approx(trial.kl, abs=1e-6)
+
+
+@pytest.mark.parametrize("density", [0.2, 0.4, 0.6])
+def test_by_halves_a_stopped_trial_is_the_last(model, task, density):
+    search = AcdcSearch(model, task, AcdcConfig(edge_density=density, together=5))
+    best = search.tune(density)
+    assert best is search.trials[-1]
+    assert best.edge_density >= density
+    assert all(trial.complete for trial in search.trials[:-1])
 
 
 def test_halves_of_single_edges_are_the_published_acdc(model, task, monkeypatch):
     config = AcdcConfig(threshold=0.01)
     one_by_one = AcdcSearch(model, task, config)
-    monkeypatch.setattr(one_by_one, "_in_chains", one_by_one._by_halves)
+    monkeypatch.setattr(one_by_one, "_judge_chains", one_by_one._judge_halves)
     assert one_by_one.sheaf(one_by_one.run(0.01)) == acdc(model, task, config, progress=False)
 
 
@@ -223,6 +254,8 @@ def test_settings_that_contradict_each_other():
         AcdcConfig(threshold=0.1, edge_density=0.1)
     with pytest.raises(ConfigError, match="above 0"):
         AcdcConfig(threshold=0.0)
+    with pytest.raises(ConfigError, match="first_threshold must be above 0"):
+        AcdcConfig(first_threshold=0.0)
     with pytest.raises(ConfigError, match="at least 1"):
         AcdcConfig(together=0)
     with pytest.raises(ConfigError, match="0 to 1"):

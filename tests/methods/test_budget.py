@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discogp_lib.methods.budget import at_least, edge_sheaf, live_edges, some_prompts
+from discogp_lib.methods.budget import at_least, edge_sheaf, kept_edges, some_prompts
 from discogp_lib.sheaf import Sheaf
 from tests.reference import masked, planted_task, random_gpt2, random_llama
 
@@ -27,13 +27,13 @@ def test_at_least_the_share_and_no_more(share, n):
 
 @pytest.mark.parametrize("make", [random_gpt2, random_llama], ids=["gpt2", "llama"])
 @pytest.mark.parametrize("density", [0.02, 0.1, 0.4, 1.0])
-def test_live_edges_are_those_of_the_pruned_sheaf(make, density):
+def test_kept_edges_are_those_of_the_pruned_sheaf(make, density):
     model = masked(make(layers=3))
     for seed in range(10):
         noise = torch.Generator().manual_seed(seed)
         mask = torch.rand(model.graph.n_edges, generator=noise) < density
         whole = replace(Sheaf.full(model), edge_mask=mask)
-        assert torch.equal(live_edges(model.layout, mask), whole.pruned().edge_mask)
+        assert torch.equal(kept_edges(model.layout, mask, "zero"), whole.pruned().edge_mask)
 
 
 def test_only_zero_ablation_prunes():
