@@ -10,6 +10,7 @@ import pandas as pd
 
 if TYPE_CHECKING:
     from discogp_lib.model import MaskedTransformer
+    from discogp_lib.tasks.base import Task
 
 
 @dataclass(frozen=True)
@@ -58,23 +59,24 @@ class Audit:
 
 
 def audit_table(
-    model: MaskedTransformer, names: Sequence[str], *, seed: int = 0, max_rows: int = 400
+    model: MaskedTransformer, tasks: Sequence[Task], *, seed: int = 0, max_rows: int = 400
 ) -> pd.DataFrame:
     """One line per task: the counts, what guessing scores, what the full model scores.
+
+    seed: that of the tasks.
 
     `accuracy` is the full model's on test. The last four columns score at most `max_rows` rows of
     the source, a fixed sample before any filter: `first_token` and `whole_word` on the rows
     without a tie, `whole_word_all` on all of them, `rows_scored` how many these are.
     """
     from discogp_lib.evaluate import label_logits
-    from discogp_lib.tasks.load import load_task, task_rows
+    from discogp_lib.tasks.load import task_rows
     from discogp_lib.tasks.words import score_words
 
     lines = []
-    for name in names:
-        task = load_task(name, model, seed=seed)
+    for task in tasks:
         right = label_logits(model, task.test).argmax(dim=1).cpu() == task.test.targets
-        scores = score_words(task_rows(name, model, seed=seed).rows, model, max_rows=max_rows)
+        scores = score_words(task_rows(task.name, model, seed=seed).rows, model, max_rows=max_rows)
         audit = task.audit
         lines.append(
             {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from discogp_lib.tasks.ioi import OBJECTS, PLACES, TEMPLATES
+from discogp_lib.tasks.ioi import OBJECTS, PAPER_NAMES, PLACES, TEMPLATES
 from discogp_lib.tasks.load import GENERATED, task_rows
 from discogp_lib.tasks.names import RELATIONS, SHORT_NAMES
 
@@ -26,24 +26,23 @@ PAPER_RANDOM = {"pararel": 0.0, "ioi": 0.5, "blimp": 0.5}
 def overview_table(model: MaskedTransformer, names: Sequence[str]) -> pd.DataFrame:
     """One example of each task: a prompt, the right and the wrong answer.
 
-    A real fact is shown by its question alone, because its subjects are not ours to pass on.
+    Sentences of BLiMP and subjects of real facts are not ours to pass on: a fact is shown by its
+    question alone, and of a pair is said what it is.
     """
     lines = []
     for name in names:
         found = task_rows(name, model)
-        row = found.rows[0]
-        ours = row.foil is not None or found.source == GENERATED
-        lines.append(
-            {
-                "task": SHORT_NAMES[name],
-                "name": name,
-                "example prompt": row.prompt if ours else row.template,
-                "correct": row.target.strip() if ours else "its one answer",
-                "incorrect": "any other answer" if row.foil is None else row.foil.strip(),
-                "rows": len(found.rows),
-                "source": found.source,
-            }
-        )
+        row, family = found.rows[0], name.partition("/")[0]
+        if found.source == GENERATED or family == "ioi":
+            wrong = "any other answer" if row.foil is None else row.foil.strip()
+            example = row.prompt, row.target.strip(), wrong
+        elif family == "blimp":
+            example = "a sentence up to the word", "the one that agrees", "the other"
+        else:
+            example = row.template, "its one answer", "any other answer"
+        texts = dict(zip(("example prompt", "correct", "incorrect"), example, strict=True))
+        counts = {"rows": len(found.rows), "source": found.source}
+        lines.append({"task": SHORT_NAMES[name], "name": name, **texts, **counts})
     return pd.DataFrame(lines)
 
 
@@ -53,14 +52,24 @@ def ioi_templates_table() -> pd.DataFrame:
 
 
 def ioi_words_table(model: MaskedTransformer) -> pd.DataFrame:
-    """The words that fill the IOI templates for a model, their number beside the original's."""
+    """The words that fill the IOI templates for a model, their number beside the original's.
+
+    Of the original list's names those are shown that the paper prints.
+    """
     rows = task_rows("ioi", model).rows
     names = sorted({row.target.strip() for row in rows} | {str(row.foil).strip() for row in rows})
     lines = [("[A] and [B]", 99, names), ("[PLACE]", 8, PLACES), ("[OBJECT]", 8, OBJECTS)]
     return pd.DataFrame(
-        [(slot, len(words), original, ", ".join(words)) for slot, original, words in lines],
+        [(slot, len(words), original, _listed(words)) for slot, original, words in lines],
         columns=["placeholder", "words", "words in the original list", "candidates"],
     )
+
+
+def _listed(words: Sequence[str]) -> str:
+    """The words that the paper prints, and how many others there are."""
+    shown = [word for word in words if word in (*PAPER_NAMES, *PLACES, *OBJECTS)]
+    hidden = len(words) - len(shown)
+    return ", ".join(shown) + (f" and {hidden} more" if hidden else "")
 
 
 def relations_table(model: MaskedTransformer, relations: Sequence[str] = ()) -> pd.DataFrame:

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pandas as pd
 
 from discogp_lib.tasks import describe
+from discogp_lib.tasks.ioi import PAPER_NAMES
+from discogp_lib.tasks.load import task_rows
 from discogp_lib.tasks.names import RELATIONS, TASK_NAMES
 
 MINI = SimpleNamespace(name="mini")
@@ -38,6 +40,21 @@ def test_relations_have_the_papers_counts(data, gpt2_tokens):
 def test_no_subject_of_a_real_fact_is_shown(data, gpt2_tokens):
     table = describe.overview_table(gpt2_tokens, [f"pararel/{relation}" for relation in RELATIONS])
     assert table["example prompt"].str.contains("[X]", regex=False).all()
+
+
+def test_no_sentence_of_blimp_is_shown(data, gpt2_tokens):
+    names = [name for name in TASK_NAMES if name.startswith("blimp/")]
+    shown = set(describe.overview_table(gpt2_tokens, names)["example prompt"])
+    prompts = {row.prompt for name in names for row in task_rows(name, gpt2_tokens).rows}
+    assert prompts
+    assert not shown & prompts
+
+
+def test_names_beyond_the_papers_are_counted_only(data, gpt2_tokens):
+    people = describe.ioi_words_table(gpt2_tokens).loc[0]
+    shown, _, more = people["candidates"].partition(" and ")
+    assert set(shown.split(", ")) <= set(PAPER_NAMES)
+    assert len(shown.split(", ")) + int(more.removesuffix(" more")) == people["words"]
 
 
 def test_priors_have_the_papers_random_level_by_family():
