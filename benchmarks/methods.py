@@ -28,7 +28,7 @@ import torch
 
 from benchmarks.step import BATCH, TOKENS, one_thread, random_gpt2, random_task
 from discogp_lib.checkpoints import Checkpoint
-from discogp_lib.methods.acdc import AcdcConfig, AcdcSearch
+from discogp_lib.methods.acdc import FIRST_THRESHOLD, AcdcConfig, AcdcSearch
 from discogp_lib.methods.eap import EapConfig, eap_scores
 from discogp_lib.methods.suffix import Upstream, blocks
 from discogp_lib.model import MaskedTransformer, load_model
@@ -129,7 +129,7 @@ def estimate_acdc() -> dict[str, float]:
     mini = load_model("mini")
     small = AcdcSearch(mini, load_task(MINI_TASK, mini), AcdcConfig())
     start = time.process_time()
-    small.run(small.config.first_threshold)
+    small.run(FIRST_THRESHOLD)
     masks_per_edge = small.evaluated / mini.graph.n_edges
     return {
         "edges to judge": model.graph.n_edges,

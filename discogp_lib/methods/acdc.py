@@ -50,6 +50,13 @@ from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Task
 from discogp_lib.unrolled import UnrolledStream
 
+FIRST_THRESHOLD = 1e-4
+"""Where the tuning begins, in nats."""
+
+FALL, FALL_BY_HALVES = 10.0, 10.0**0.5
+"""Factors by which it falls until enough edges stay. By halves a run takes the longer the more
+edges it keeps, and too small a threshold costs more than another run."""
+
 SMALLEST_THRESHOLD = 1e-6
 """Below, verdicts are about rounding errors."""
 
@@ -86,18 +93,14 @@ class AcdcConfig(EdgeConfig):
     """An edge stays if cutting it raises KL by at least this, in nats. None: tuned so that the
     sheaf has at least `edge_density`."""
 
-    first_threshold: float = 1e-4
-    """Where the tuning begins, in nats; smaller by a factor of ten until enough edges stay."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.threshold is not None and self.edge_density is not None:
             raise ConfigError("Give a threshold or an edge_density, not both.")
         if self.together < 1:
             raise ConfigError(f"together must be at least 1, not {self.together}.")
-        for name in ("threshold", "first_threshold"):
-            if (value := getattr(self, name)) is not None and not value > 0:
-                raise ConfigError(f"{name} must be above 0, not {value}.")
+        if self.threshold is not None and not self.threshold > 0:
+            raise ConfigError(f"threshold must be above 0, not {self.threshold}.")
 
 
 @dataclass(frozen=True)
@@ -346,7 +349,8 @@ class AcdcSearch:
             if enough:
                 return min(enough, key=lambda t: t.edges)
             tried = [t.threshold for t in self.trials if t.start is None]
-            threshold = min(tried, default=10 * self.config.first_threshold) / 10
+            fall = FALL_BY_HALVES if self.by_halves else FALL
+            threshold = min(tried) / fall if tried else FIRST_THRESHOLD
             if threshold < 0.9 * SMALLEST_THRESHOLD:
                 return None
             self.run(threshold)

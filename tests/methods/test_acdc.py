@@ -218,12 +218,17 @@ def test_the_budget_is_met_and_hardly_exceeded(task, ablation):
     assert any(t["edges"] == sheaf.kept_edges and t["complete"] for t in found["trials"])
 
 
-def test_a_budget_that_no_threshold_leaves_is_told():
+@pytest.mark.parametrize(("together", "fall"), [(1, 10.0), (5, 10.0**0.5)])
+def test_a_budget_that_no_threshold_leaves_is_told(together, fall):
     """Most of the planted model does nothing at all."""
     model, task = masked(planted_gpt2()), planted_task(16)
-    sheaf = acdc(model, task, AcdcConfig(edge_density=0.9), progress=False)
-    assert sheaf.metadata["found"]["status"] == "no threshold leaves as many edges"
-    assert sheaf.kept_edges == max(t["edges"] for t in sheaf.metadata["found"]["trials"])
+    config = AcdcConfig(edge_density=0.9, together=together)
+    found = (sheaf := acdc(model, task, config, progress=False)).metadata["found"]
+    assert found["status"] == "no threshold leaves as many edges"
+    assert sheaf.kept_edges == max(t["edges"] for t in found["trials"])
+    thresholds = [t["threshold"] for t in found["trials"]]
+    assert thresholds == pytest.approx([1e-4 / fall**i for i in range(len(thresholds))])
+    assert thresholds[-1] == pytest.approx(1e-6)
 
 
 def test_an_interrupted_search_goes_on_where_it_was(task, tmp_path, monkeypatch):
@@ -254,8 +259,6 @@ def test_settings_that_contradict_each_other():
         AcdcConfig(threshold=0.1, edge_density=0.1)
     with pytest.raises(ConfigError, match="above 0"):
         AcdcConfig(threshold=0.0)
-    with pytest.raises(ConfigError, match="first_threshold must be above 0"):
-        AcdcConfig(first_threshold=0.0)
     with pytest.raises(ConfigError, match="at least 1"):
         AcdcConfig(together=0)
     with pytest.raises(ConfigError, match="0 to 1"):
