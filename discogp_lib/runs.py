@@ -4,8 +4,9 @@
 which result) and `sheaf.safetensors`. A run is done when its record names the hash of its inputs
 and of its sheaf file; anything less is redone. The record is written last.
 
-Sheaves of controls are not kept, because random masks of a hundred million weights hardly compress
-and are made again in seconds; their records name the hash of the masks.
+Sheaves of controls are not kept, because random masks of a hundred million weights hardly compress,
+and nobody asks for more of them than that they do not do the task. They can be made again, and
+their records name the hash of the masks.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ from discogp_lib.evaluate import (
     share_of,
 )
 from discogp_lib.methods import METHODS
-from discogp_lib.methods.settings import base_method, needs_budget, settings_for, subject
+from discogp_lib.methods.settings import (
+    SUBJECTS,
+    base_method,
+    needs_budget,
+    settings_for,
+    subject,
+)
 from discogp_lib.model import MaskedTransformer, load_model
 from discogp_lib.paths import REPO, RESULTS, atomic_path
 from discogp_lib.profiles import get_profile
@@ -51,7 +58,10 @@ from discogp_lib.tasks.base import Split
 
 RECORD_VERSION = 1
 
-MADE_AGAIN = ("random", "random_matched", "magnitude")
+MADE_AGAIN = (
+    *("random", "random_matched", "magnitude"),
+    *(f"discogp@{variant}" for variant in SUBJECTS),
+)
 """Methods whose sheaves are not kept."""
 
 TRAIN_PROMPTS = 200
@@ -105,6 +115,7 @@ class Record:
             return Sheaf.load(self.run.sheaf_path)
         model, task, config = _prepared(self.run)
         sheaf = _find(self.run, model, task, config, progress=False)
+        _forget_search(self.run)
         if fingerprint(sheaf) != self.data["sheaf_sha256"]:
             raise RunError(
                 f"Made again, the sheaf of {self.run} is not that of its record; delete "
@@ -197,9 +208,14 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
     earlier = seconds_of_earlier_processes(run.folder.glob("search*"))
     seconds = {clock: earlier[clock] + value for clock, value in seconds_since(begun).items()}
     record = _write(run, model, task, sheaf, inputs, seconds)
+    _forget_search(run)
+    return record
+
+
+def _forget_search(run: Run) -> None:
+    """Remove the checkpoints of a search that is done."""
     for leftover in run.folder.glob("search*"):
         leftover.unlink()
-    return record
 
 
 def _write(

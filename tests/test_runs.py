@@ -14,7 +14,7 @@ from discogp_lib.__main__ import main
 from discogp_lib.errors import ConfigError, RunError
 from discogp_lib.evaluate import evaluate
 from discogp_lib.methods import METHODS
-from discogp_lib.methods.settings import settings_for, variant_names
+from discogp_lib.methods.settings import settings_for, subject, variant_names
 from discogp_lib.profiles import Profile
 from discogp_lib.report import over_seeds, records_frame, report
 from discogp_lib.runs import Run, cached_model, cached_task, compute, finished, load_record
@@ -58,16 +58,18 @@ def test_the_record_is_what_the_sheaf_does() -> None:
     assert record.data["environment"]["torch"]
 
 
-def test_the_sheaf_of_a_control_is_made_again() -> None:
-    run = Run("quick", AGA, "magnitude", 0)
+@pytest.mark.parametrize("method", ["magnitude", "discogp@shuffled"])
+def test_the_sheaf_of_a_control_is_made_again(method: str) -> None:
+    run = Run("quick", AGA, method, 0)
     record = compute(run, progress=False)
-    assert not run.sheaf_path.exists()
-    model, task = cached_model("mini"), cached_task(AGA, "mini", 0)
+    model = cached_model("mini")
+    _, task = subject(method, model, cached_task(AGA, "mini", 0), 0)
     assert evaluate(model, record.sheaf(), task.test).as_dict() == record.test
+    assert [path.name for path in run.folder.iterdir() if path.name[0] != "."] == ["record.json"]
     run.record_path.write_text(json.dumps({**record.data, "sheaf_sha256": "0"}))
     altered = load_record(run)
     assert altered is not None
-    with pytest.raises(RunError, match=r"magnitude seed 0 is not that of its record; delete"):
+    with pytest.raises(RunError, match=rf"{method} seed 0 is not that of its record; delete"):
         altered.sheaf()
 
 
