@@ -46,8 +46,9 @@ COMPARISONS = {
 }
 """What a union is compared with."""
 
-COLUMNS = ["seed", "task", "joined", "size", "kind", "draw"]
-COLUMNS += ["accuracy", "low", "high", "n", "edges", "weights", "live_edges", "live_weights"]
+COLUMNS = {"seed": int, "task": str, "joined": str, "size": int, "kind": str, "draw": int}
+COLUMNS |= {"accuracy": float, "low": float, "high": float, "n": int, "edges": int}
+COLUMNS |= {"weights": int, "live_edges": int, "live_weights": int}
 
 
 def composition_table(
@@ -95,7 +96,8 @@ def composition_table(
                     key, partial(_evaluate, model, present, split, task, trial, key)
                 )
                 rows.append({"seed": number, "task": task, **trial.labels(), **numbers})
-    return pd.DataFrame(rows, columns=COLUMNS)
+    # A table without rows has its types too, and can be put under others.
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
 def stored_composition(

@@ -1,6 +1,7 @@
 """Unions and their controls, on a tiny model whose answers are looked up one by one."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -196,6 +197,11 @@ def test_nothing_joined_is_an_empty_table(model):
     assert table.empty
     assert means.empty
     assert "change_low" in means
+
+
+def test_an_empty_table_can_be_put_under_another(model, table):
+    both = pd.concat([table, composition.composition_table(model, {}, {})], ignore_index=True)
+    pd.testing.assert_frame_equal(both, table)
 
 
 def test_a_memory_spares_evaluations_until_a_sheaf_changes(
