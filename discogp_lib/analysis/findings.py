@@ -195,11 +195,16 @@ def recall_findings(facts: pd.DataFrame, others: pd.DataFrame, bands: pd.DataFra
 
 
 def points(rows: pd.DataFrame, value: str) -> str:
-    """A mean in points of accuracy, with its 95 % interval over seeds where there are several."""
-    seeds = rows.groupby("seed")[value].mean()
+    """A mean in points of accuracy, with its 95 % interval over seeds where there are several.
+
+    Seeds of which some have fewer tasks differ in more than chance, and give no interval.
+    """
+    seeds, sizes = rows.groupby("seed")[value].mean(), rows.groupby("seed").size()
     mean = f"{_signed(rows[value].mean())} points on average"
     if len(seeds) < 2:
         return f"{mean} (one seed, no interval)"
+    if sizes.nunique() > 1:
+        return f"{mean} ({len(seeds)} seeds with unlike tasks, no interval)"
     half = stats.t.ppf(0.975, len(seeds) - 1) * seeds.std() / np.sqrt(len(seeds))
     low, high = (_signed(seeds.mean() + sign * half) for sign in (-1, 1))
     return f"{mean} (95 % interval over {len(seeds)} seeds: {low} to {high})"

@@ -43,6 +43,11 @@ def test_intervals_are_over_seeds():
     assert text.endswith(f"(95 % interval over 2 seeds: {low:+.1f} to {high:+.1f})")
 
 
+def test_seeds_with_fewer_tasks_give_no_interval():
+    rows = pd.DataFrame({"seed": [0, 0, 1], "x": [0.1, 0.3, 0.5]})
+    assert findings.points(rows, "x").endswith("(2 seeds with unlike tasks, no interval)")
+
+
 def test_overlap_is_told_for_whatever_was_run(layout: Layout, random_sheaf):
     found = {
         name: {seed: random_sheaf(layout, 10 * i + seed) for seed in range(2)}
