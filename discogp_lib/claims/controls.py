@@ -6,7 +6,6 @@ from discogp_lib.claims.evidence import Evidence
 from discogp_lib.claims.measures import POINTS, near_chance, per_task, values
 from discogp_lib.claims.verdicts import Judgement, decide, not_run
 
-
 WORSE, HARDLY_WORSE = 0.2, 0.1
 """Points of accuracy by which a search that should fail is behind, and within tolerance."""
 
