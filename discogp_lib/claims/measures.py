@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pandas as pd
 
 from discogp_lib.claims.evidence import Evidence
-from discogp_lib.claims.verdicts import Judgement, decide, interval, not_run, part
+from discogp_lib.claims.verdicts import (
+    Interval,
+    Judgement,
+    decide,
+    interval,
+    not_run,
+    part,
+)
 from discogp_lib.tasks.names import SHORT_NAMES
 
 EVERY_TASK = tuple(SHORT_NAMES.values())
@@ -38,8 +45,13 @@ class Values:
 
     @property
     def tasks(self) -> int:
-        """How many tasks all methods have been run on."""
+        """How many tasks there are."""
         return self.wide.index.get_level_values("short_name").nunique()
+
+    @property
+    def whole(self) -> Values:
+        """The rows that all methods have."""
+        return replace(self, wide=self.wide.dropna())
 
     @property
     def told(self) -> str:
@@ -63,12 +75,25 @@ def values(
     tasks: Sequence[str] = EVERY_TASK,
 ) -> Values | None:
     """A measure where all of the methods have it, None where they nowhere do."""
+    found = first_and_any(evidence, column, methods, tasks)
+    return found.whole if found is not None and found.whole.tasks else None
+
+
+def first_and_any(
+    evidence: Evidence,
+    column: str,
+    methods: Sequence[str],
+    tasks: Sequence[str] = EVERY_TASK,
+) -> Values | None:
+    """A measure where the first method and at least one of the others have it."""
     frame = evidence.records
     chosen = frame[frame["method"].isin(methods) & frame["short_name"].isin(tasks)]
-    if column not in chosen or not set(methods) <= set(chosen["method"]):
+    if column not in chosen or methods[0] not in set(chosen["method"]):
         return None
     wide = chosen.pivot(index=["short_name", "seed"], columns="method", values=column)
-    wide = wide[list(methods)].dropna()
+    wide = wide.reindex(columns=list(methods)).dropna(subset=methods[0])
+    if len(methods) > 1:
+        wide = wide.dropna(subset=methods[1:], how="all")
     return Values(wide, tuple(methods), len(tasks)) if len(wide) else None
 
 
@@ -80,6 +105,17 @@ def per_task(series: pd.Series) -> pd.Series:
 def per_seed(series: pd.Series) -> pd.Series:
     """Means over tasks."""
     return series.groupby("seed").mean()
+
+
+def over_tasks(series: pd.Series) -> Interval:
+    """Mean over tasks, with its interval over seeds where these have the same tasks.
+
+    A model may have more seeds of some tasks: what differs between its seeds is then the tasks.
+    """
+    had = {frozenset(rows.index.get_level_values(0)) for _, rows in series.groupby("seed")}
+    if len(had) > 1:
+        return Interval(float(per_task(series).mean()), None, None)
+    return interval(per_seed(series))
 
 
 class Lead(NamedTuple):
@@ -95,11 +131,11 @@ def lead_over(
     rivals: Sequence[str],
     tasks: Sequence[str] = EVERY_TASK,
 ) -> Lead | None:
-    """By how much DiscoGP is better than the best rival, by task and seed.
+    """By how much DiscoGP is better than the best rival that was run, by task and seed.
 
     Accuracies and KL are subtracted; of densities it is the share of the rival's that is saved.
     """
-    found = values(evidence, column, ("discogp", *rivals), tasks)
+    found = first_and_any(evidence, column, ("discogp", *rivals), tasks)
     if found is None:
         return None
     ours, theirs = found.wide["discogp"], found.wide[list(rivals)]
@@ -116,8 +152,15 @@ def ahead(
     tolerance: float,
     tasks: Sequence[str] = EVERY_TASK,
 ) -> Judgement:
-    """Judge that DiscoGP is ahead or level on every task."""
+    """Judge that DiscoGP is ahead or level on every task.
+
+    To be behind one rival refutes that, whichever others were run; else it rests on the tasks
+    that all rivals were run on.
+    """
     lead = lead_over(evidence, column, rivals, tasks)
+    if lead is not None and per_task(lead.by).min() >= -tolerance:
+        whole = lead.found.whole
+        lead = Lead(lead.by[whole.wide.index], whole) if whole.tasks else None
     if lead is None:
         return not_run(f"runs of discogp, {', '.join(rivals)} on the same task and seed")
     by_task = per_task(lead.by).round(9)
@@ -128,8 +171,8 @@ def ahead(
         f"{by_task.mean():+{digits}}, smallest {by_task.min():+{digits}} ({by_task.idxmin()})"
     )
     verdict = decide(by_task.min() >= 0, by_task.min() >= -tolerance)
-    by_seed = interval(per_seed(lead.by))
-    return Judgement(verdict, measured, lead.found.told, lead.found.coverage, what, *by_seed)
+    coverage = lead.found.coverage
+    return Judgement(verdict, measured, lead.found.told, coverage, what, *over_tasks(lead.by))
 
 
 def near_chance(
@@ -148,7 +191,7 @@ def near_chance(
     chance = found.wide.index.get_level_values("short_name").map(evidence.chance)
     away = found.wide.sub(chance.to_numpy(), axis=0)
     by_task = away.groupby("short_name").mean()
-    worst = (by_task if or_below else by_task.abs()).max(axis=1)
+    worst = (by_task if or_below else away.abs().groupby("short_name").mean()).max(axis=1)
     within = "at most 10 points above" if or_below else "within 10 points of"
     measured = (
         f"{within} chance on {int((worst <= NEAR_CHANCE).sum())} of {len(worst)} "
@@ -156,7 +199,6 @@ def near_chance(
         f"({worst.idxmax()})"
     )
     verdict = decide(worst.max() <= NEAR_CHANCE, worst.max() <= 1.5 * NEAR_CHANCE)
-    by_seed = interval(per_seed(away.mean(axis=1)))
     coverage = part(found.tasks, len(tasks), "tasks")
-    what = "mean distance from chance"
-    return Judgement(verdict, measured, found.told, coverage, what, *by_seed)
+    what, mean = "mean distance from chance", over_tasks(away.mean(axis=1))
+    return Judgement(verdict, measured, found.told, coverage, what, *mean)

@@ -17,6 +17,7 @@ from discogp_lib.claims.measures import (
     ahead,
     lead_over,
     near_chance,
+    over_tasks,
     per_seed,
     per_task,
     values,
@@ -81,10 +82,11 @@ def joint_beats_single(evidence: Evidence) -> Judgement:
         "edge_density": ("edge_pruning",),
     }
     leads = {column: lead_over(evidence, column, rivals) for column, rivals in columns.items()}
-    found = {c: per_task(lead.by).round(9) for c, lead in leads.items() if lead is not None}
-    if len(found) < 3:
+    by_task = {c: per_task(lead.by).round(9) for c, lead in leads.items() if lead is not None}
+    found = pd.DataFrame(by_task).dropna()
+    if len(by_task) < 3 or found.empty:
         return not_run("runs of discogp, weight_pruning and edge_pruning")
-    holds = pd.concat([lead >= 0 for lead in found.values()], axis=1, join="inner").all(axis=1)
+    holds = (found >= 0).all(axis=1)
     nearly = (found["accuracy"] >= -POINTS) & (found["weight_density"] >= -SHARE)
     nearly &= found["edge_density"] >= -SHARE
     measured = (
@@ -121,7 +123,7 @@ def _kept(evidence: Evidence, method: str, tasks: tuple[str, ...]) -> Judgement:
     )
     verdict = decide(by_task.min() >= 0.93, by_task.min() >= 0.93 - POINTS)
     return Judgement(
-        verdict, measured, found.told, found.coverage, "mean share kept", *interval(per_seed(kept))
+        verdict, measured, found.told, found.coverage, "mean share kept", *over_tasks(kept)
     )
 
 
@@ -143,8 +145,14 @@ def small(evidence: Evidence) -> Judgement:
 
 
 def complement_near_chance(evidence: Evidence) -> Judgement:
-    """What is left without the sheaf guesses (class-balanced)."""
-    return near_chance(evidence, "complement_balanced_accuracy", ("discogp",))
+    """What is left without the sheaf guesses (class-balanced); and what others leave."""
+    column = "complement_balanced_accuracy"
+    judged = near_chance(evidence, column, ("discogp",))
+    others = {m: near_chance(evidence, column, (m,)) for m in ("eap", "random")}
+    told = [f"{m}: {j.measured.partition(';')[0]}" for m, j in others.items() if j.measured]
+    if not judged.measured or not told:
+        return judged
+    return replace(judged, measured=f"{judged.measured}; what others leave, {', '.join(told)}")
 
 
 def greedy_fails_on_facts(evidence: Evidence) -> Judgement:
@@ -197,12 +205,13 @@ def facts_generalise_less(evidence: Evidence) -> Judgement:
         test = values(evidence, "accuracy", ("discogp",), tasks)
         if train is None or test is None:
             return not_run(f"training accuracy of discogp on {name}")
-        gaps[name] = per_seed((train.wide - test.wide)["discogp"])
+        gaps[name] = (train.wide - test.wide)["discogp"]
         seen += train.tasks
-    difference = (gaps["relations"] - gaps["agreement and IOI"]).dropna()
+    by_seed = {name: per_seed(gap) for name, gap in gaps.items()}
+    difference = (by_seed["relations"] - by_seed["agreement and IOI"]).dropna()
     if difference.empty:
         return not_run("relations and pairs at the same seed")
-    told = ", ".join(f"{gap.mean():+.1%} on {name}" for name, gap in gaps.items())
+    told = ", ".join(f"{per_task(gap).mean():+.1%} on {name}" for name, gap in gaps.items())
     measured = f"training minus test accuracy: {told}"
     coverage = part(seen, len(EVERY_TASK), "tasks")
     return direction("difference of the gaps", difference, measured, "runs of discogp", coverage)

@@ -74,6 +74,28 @@ def test_a_baseline_that_was_not_run_on_the_task_gives_no_verdict() -> None:
     assert found.value is None
 
 
+def test_one_baseline_on_one_task_refutes_that_it_is_ahead_of_all() -> None:
+    values = rivals(0.85, 0.9)
+    values["acdc"] = {}
+    found = JUDGES["best_accuracy"](records("accuracy", values))
+    assert found.verdict == Verdict.NOT_REPRODUCED
+    assert "ahead or level on 1 of 2 tasks" in found.measured
+    assert "smallest -5.0% (IOI)" in found.measured
+
+
+def test_seeds_with_unlike_tasks_give_no_interval() -> None:
+    told = runs_of(
+        """
+        discogp AGA 0 kept_accuracy=0.9
+        discogp IOI 0 kept_accuracy=1
+        discogp IOI 1 kept_accuracy=0.8
+        """
+    )
+    found = JUDGES["keeps_performance"](told)
+    assert found.value == pytest.approx(0.9)  # of tasks, not of runs
+    assert found.low is found.high is None
+
+
 def test_lower_is_better_for_divergence_and_density() -> None:
     values = rivals(0.2, 0.1)
     assert JUDGES["lowest_kl"](records("kl", values)).verdict == Verdict.NOT_REPRODUCED
@@ -95,6 +117,23 @@ def test_near_chance_means_the_task_s_own_chance(
 ) -> None:
     told = records("complement_balanced_accuracy", {"discogp": complement})
     assert JUDGES["complement_near_chance"](told).verdict == verdict
+
+
+def test_seeds_on_either_side_of_chance_are_not_near_it() -> None:
+    told = runs_of(
+        """
+        discogp AGA 0 complement_balanced_accuracy=0.7
+        discogp AGA 1 complement_balanced_accuracy=0.3
+        eap AGA 0 complement_balanced_accuracy=0.5
+        random AGA 0 complement_balanced_accuracy=0.9
+        """
+    )
+    found = JUDGES["complement_near_chance"](told)
+    assert found.verdict == Verdict.NOT_REPRODUCED
+    assert found.measured.endswith(
+        "what others leave, eap: within 10 points of chance on 1 of 1 tasks, "
+        "random: within 10 points of chance on 0 of 1 tasks"
+    )
 
 
 def test_a_task_without_known_chance_is_left_out() -> None:
@@ -200,6 +239,30 @@ def test_composition(lowest: float, verdict: Verdict) -> None:
     columns = ["task", "joined", "seed", "composed", "original"]
     told = Told(compositions=pd.DataFrame(rows, columns=columns))
     assert JUDGES["composition_in_range"](told).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("worst", "verdict"),
+    [(0.85, YES), (0.7, NEARLY), (0.5, NO)],
+)
+def test_a_union_that_loses_one_task_is_not_made_up_for_by_others(
+    worst: float, verdict: Verdict
+) -> None:
+    rows = [("AGA", "ANA", 0, worst, 1.0)] + [("ANA", "AGA", 0, 1.0, 1.0)] * 15
+    columns = ["task", "joined", "seed", "composed", "original"]
+    told = Told(compositions=pd.DataFrame(rows, columns=columns))
+    assert JUDGES["composition_preserves"](told).verdict == verdict
+
+
+def test_all_pairs_of_a_family_count() -> None:
+    values = {("DNA", "DNA i"): 0.1, ("DNA i", "DNA a"): 0.5, ("DNA a", "AGA"): 0.2}
+    rows = [
+        {"a": a, "b": b, "kind": "edges", "seed_a": 0, "seed_b": 0, "iou": value}
+        for (a, b), value in values.items()
+    ]
+    found = JUDGES["dna_edges_overlap"](Told(overlaps=pd.DataFrame(rows)))
+    assert found.measured.startswith("30.00% against 20.00%")
+    assert found.coverage == "3 of 14 pairs"
 
 
 def overlaps(near: list[float], far: list[float]) -> Told:
