@@ -45,6 +45,9 @@ PAPER = (
 """In the paper's order. What the paper sketches is drawn here from sheaves that were found."""
 
 
+COMPLETE = "Each has a counterpart; runs that it is without are named in it."
+
+
 def write_index(profile: str, items: Sequence[Item] = PAPER) -> Path:
     """Write the checklist of a profile; returns its path."""
     path = RESULTS / profile / "INDEX.md"
@@ -57,7 +60,7 @@ def index(profile: str, items: Sequence[Item] = PAPER) -> str:
     """The checklist as Markdown."""
     rows = [_row(profile, item) for item in items]
     missing = sum(not complete for _, complete in rows)
-    verdict = "Nothing is missing." if not missing else f"{missing} of {len(rows)} are missing."
+    verdict = COMPLETE if not missing else f"{missing} of {len(rows)} are missing."
     return "\n".join(
         [
             f"# The paper's tables and figures in the profile `{profile}`",

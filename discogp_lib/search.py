@@ -239,7 +239,7 @@ class Stage(Learner):
             "step": float(state.step),
             **state.losses,
             "dev_accuracy": accuracy,
-            "dev_complement": rest,
+            **({"dev_complement": rest} if self.config.completeness else {}),
             "weight_density": sheaf.weight_density,
             "edge_density": sheaf.edge_density,
             **{f"{kind}_push": self._push(kind, state.step) for kind in self.kinds},

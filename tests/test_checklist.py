@@ -37,7 +37,7 @@ def test_what_is_there_is_linked(root: Path):
         write_notebook(root / f"results/quick/notebooks/{name}.ipynb")
     path = write_index("quick", ITEMS)
     text = path.read_text()
-    assert "Nothing is missing." in text
+    assert "Each has a counterpart" in text
     assert "Further figures: [more]" in text
     links = re.findall(r"\]\(([^)]*)\)", text)
     assert len(links) == 6

@@ -18,7 +18,9 @@ def label_priors(table: pd.DataFrame) -> Figure:
         figure, axes = plt.subplots(figsize=(COLUMN, 0.9 + 0.17 * len(table)))
         rows = range(len(table))
         axes.hlines(rows, table["chance"], table["majority"], color="0.75", linewidth=1, zorder=1)
-        axes.scatter(table["majority"], rows, s=14, color="C1", label="one fixed answer")
+        axes.scatter(
+            table["majority"], rows, s=14, color="C1", label="one fixed answer", clip_on=False
+        )
         axes.scatter(
             table["chance"], rows, s=36, facecolor="none", edgecolor="C0", label="guess, 1/K"
         )

@@ -23,6 +23,8 @@ MEASURES = {
     "ratio": "shared / chance",
     "ratio_matched": "shared / matched chance",
 }
+FAR_ABOVE = 2.0
+"""Where every ratio is above this, colours begin at the least one, and chance has none."""
 NAMES = {"same": "same task", "similar": "similar tasks", "different": "different tasks"}
 
 
@@ -45,8 +47,11 @@ def overlap_matrix(
         )
     }
     found = table[table[value] > 0][value]
-    limit = max(float(found.max()), float(1 / found.min()), 2.0)
-    norm, colours = LogNorm(1 / limit, limit), plt.get_cmap("PuOr_r")
+    low, limit = float(found.min()), max(float(found.max()), float(1 / found.min()), 2.0)
+    first, colours, factors = 1 / limit, plt.get_cmap("PuOr_r"), [1.0]
+    if low > FAR_ABOVE:
+        first, colours, factors = low, plt.get_cmap("YlOrBr"), [1.0, 1.5]
+    norm = LogNorm(first, limit)
     size = min(PAGE, 1.5 + 0.42 * n)
     font = 6.5 if n <= 12 else 5.0
     with house_style():
@@ -65,11 +70,13 @@ def overlap_matrix(
         bar = figure.colorbar(
             ScalarMappable(norm, colours), ax=axes, shrink=0.8, label="shared / expected by chance"
         )
-        steps = [2.0**power for power in range(-7, 8) if 1 / limit <= 2.0**power <= limit]
+        steps = [factor * 2.0**power for power in range(-7, 8) for factor in factors]
+        steps = [step for step in steps if first <= step <= limit]
         bar.set_ticks(steps, labels=[f"{step:.2g}" for step in steps], minor=False)
         bar.ax.minorticks_off()
-        bar.ax.set_ylim(min(0.5, float(found.min())), limit)  # without colours that do not occur
-        bar.ax.axhline(1, color="black", linewidth=0.8)
+        if low <= FAR_ABOVE:
+            bar.ax.set_ylim(min(0.5, low), limit)  # without colours that do not occur
+            bar.ax.axhline(1, color="black", linewidth=0.8)
         plt.close(figure)
     return figure
 

@@ -33,14 +33,15 @@ def learning_curves(curve: pd.DataFrame, *, chance: float | None = None) -> Figu
     """One search, step by step: losses, accuracies on dev, and both densities.
 
     Columns: `step`, `fidelity`, `dev_accuracy`, `weight_density`, `edge_density`; where the
-    search had them, `completeness` and `dev_complement`.
+    search had the loss, `completeness` and `dev_complement`.
     """
     step = curve["step"]
+    looked_at_the_rest = "completeness" in curve
     with house_style():
         figure, panels = plt.subplots(2, 2, figsize=(PAGE * 0.8, 3.6), sharex=True)
         (losses, accuracies), (weights, edges) = panels
         losses.plot(step, curve["fidelity"], color=BLUE, label="fidelity")
-        if "completeness" in curve:
+        if looked_at_the_rest:
             losses.plot(
                 step, curve["completeness"], color=RED, label="completeness", linestyle="--"
             )
@@ -48,7 +49,7 @@ def learning_curves(curve: pd.DataFrame, *, chance: float | None = None) -> Figu
         losses.set_ylim(bottom=min(0.0, float(curve["fidelity"].min())))
         losses.legend()
         accuracies.plot(step, curve["dev_accuracy"], color=BLUE, label="sheaf")
-        if "dev_complement" in curve:
+        if looked_at_the_rest:
             values = curve["dev_complement"]
             accuracies.plot(step, values, color=RED, label="complement", linestyle="--")
         if chance is not None:
