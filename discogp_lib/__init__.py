@@ -13,7 +13,7 @@ import warnings
 # Some package asks for notebook progress bars that this one does not use.
 warnings.filterwarnings("ignore", message="IProgress not found")
 
-from discogp_lib.config import SearchConfig
+from discogp_lib.config import Push, SearchConfig
 from discogp_lib.discover import discover
 from discogp_lib.errors import DiscoGPError
 from discogp_lib.evaluate import Evaluation, evaluate, label_logits
@@ -30,6 +30,7 @@ __all__ = [
     "DiscoGPError",
     "Evaluation",
     "MaskedTransformer",
+    "Push",
     "SearchConfig",
     "SearchResult",
     "Sheaf",
