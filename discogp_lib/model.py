@@ -18,6 +18,7 @@ from torch import Tensor
 
 from discogp_lib.architecture import activation_of, fixed_of, layout_of
 from discogp_lib.checkpoints import Checkpoint, load_checkpoint
+from discogp_lib.errors import ConfigError
 from discogp_lib.graph import Graph
 from discogp_lib.layout import Block, unflatten
 from discogp_lib.norm import Norm
@@ -286,7 +287,20 @@ class MaskedTransformer:
 
 def load_model(name: str | Path, device: str | torch.device = "cpu") -> MaskedTransformer:
     """A model to search in: "mini", "smollm2-135m", "gpt2", a hub name, or a local directory."""
+    check_device(device)
     return MaskedTransformer(load_checkpoint(name), device)
+
+
+def check_device(device: str | torch.device) -> None:
+    """Raise `ConfigError` unless this machine can compute there."""
+    try:
+        torch.zeros(1, device=device).item()  # "meta" makes tensors, but they hold nothing
+    except Exception as error:  # each kind of device has its own types
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"The device {str(device)!r} cannot be used here ({reason}); take 'cpu', or 'cuda' "
+            "where there is a GPU."
+        ) from None
 
 
 def _joined(parts: list[Tensor], dim: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from discogp_lib.architecture import ACTIVATIONS
-from discogp_lib.errors import CheckpointError, SheafError
+from discogp_lib.errors import CheckpointError, ConfigError, SheafError
 from discogp_lib.model import load_model
 from discogp_lib.sheaf import Sheaf
 from tests.reference import (
@@ -548,3 +548,10 @@ def test_supported_activations_are_zero_at_zero():
     """Post-hoc pruning counts on it."""
     for activation in ACTIVATIONS.values():
         assert float(activation(torch.zeros(()))) == 0
+
+
+@pytest.mark.parametrize("device", ["foo", "", "cuda:99", "meta", "mtia"])
+def test_a_device_that_is_not_there_is_told(device: str):
+    with pytest.raises(ConfigError, match=f"The device '{device}' cannot be used here") as error:
+        load_model("mini", device)
+    assert "\n" not in str(error.value)
