@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -68,17 +69,26 @@ def attempt(run: Run, device: str) -> Outcome:
     except DiscoGPError as mistake:
         error = str(mistake)
     except Exception as bug:
-        run.folder.mkdir(parents=True, exist_ok=True)
-        trace.write_text(traceback.format_exc())
-        error = f"{type(bug).__name__}: {bug} (see {trace})"
+        error = f"{type(bug).__name__}: {bug}{_kept(trace)}"
     return Outcome(run, error, time.perf_counter() - started, _stamp(run) != before)
 
 
+def _kept(trace: Path) -> str:
+    """Keep the trace of the error at hand; says where, or nothing if it cannot be written."""
+    try:
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        trace.write_text(traceback.format_exc())
+    except OSError:  # the disk may be what the error at hand is about
+        return ""
+    return f" (see {trace})"
+
+
 def _stamp(run: Run) -> tuple[int, int] | None:
-    """Changes whenever the record is written."""
-    if not run.record_path.exists():
+    """Changes whenever the record is written; None if there is none to be seen."""
+    try:
+        status = run.record_path.stat()
+    except OSError:
         return None
-    status = run.record_path.stat()
     return status.st_ino, status.st_mtime_ns
 
 
@@ -200,8 +210,14 @@ def default_device() -> str:
 
 
 def default_jobs(device: str) -> int:
-    """One worker per GPU, or one per core."""
-    return max(1, torch.cuda.device_count()) if device == "cuda" else os.cpu_count() or 1
+    """One worker per GPU, one on a device that was named, or one per core we may use."""
+    if device == "cuda":
+        return max(1, torch.cuda.device_count())
+    if not device.startswith("cpu"):
+        return 1
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def spread(device: str, index: int) -> str:

@@ -92,6 +92,15 @@ def test_a_bug_in_one_run_does_not_stop_the_others(quick: Path, monkeypatch: pyt
     assert lines[-1].startswith("[1/1] pararel/P36 magnitude seed 0: accuracy")
 
 
+def test_a_store_that_cannot_be_written_does_not_stop_the_others(quick: Path):
+    runs = plan("quick", ["P36"], ["discogp"])
+    runs[0].folder.parent.mkdir(parents=True)
+    runs[0].folder.write_text("a file where a folder should be")
+    outcomes = sweep(runs, say=lambda line: None)
+    assert [bool(outcome.error) for outcome in outcomes] == [True, False]
+    assert outcomes[0].error == f"FileExistsError: [Errno 17] File exists: '{runs[0].folder}'"
+
+
 def test_what_is_in_the_store_is_said_nothing_about(quick: Path):
     runs = plan("quick", ["P36"], ["discogp"], [0])
     sweep(runs, say=lambda line: None)
@@ -117,7 +126,15 @@ def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch):
     assert spread("cuda:1", 0) == "cuda:1"
     assert default_device() == "cuda"
     assert default_jobs("cuda") == 2
-    assert default_jobs("cpu") == os.cpu_count()
+    assert default_jobs("cuda:1") == 1
+
+
+def test_workers_have_a_core_each_of_those_we_may_use(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert default_jobs("cpu") == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert default_jobs("cpu") == 64
 
 
 def records(checkout: Checkout, profile: str) -> list[Path]:
