@@ -1,5 +1,6 @@
 """Where files live, and how a file is written so that nobody ever reads half of it."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     Readers see the old file or the new one, never a part; an interrupted block leaves `path` alone.
     """
     path = Path(path)
+    if path.is_dir():  # said now, and not of the temporary path when all is written
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)

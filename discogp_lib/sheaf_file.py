@@ -50,8 +50,15 @@ def write_sheaf(
         "metadata": json.dumps(dict(metadata), sort_keys=True),
     }
     header["sha256"] = _digest(header, tensors)
-    with atomic_path(path) as temporary:
-        save_file(tensors, temporary, metadata=header)
+    try:
+        with atomic_path(path) as temporary:
+            save_file(tensors, temporary, metadata=header)
+    except (OSError, SafetensorError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise SheafError(
+            f"The sheaf cannot be saved as {str(path)!r} ({reason}); give the name of a file in a "
+            "folder that can be written, on a disk with room."
+        ) from error
 
 
 def read_sheaf(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A file gives back the very masks it was given, or says in a sentence why not."""
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,33 @@ def test_metadata_and_identity_are_kept(sheaf: Sheaf, path: Path):
 def test_file_is_replaced_whole(sheaf: Sheaf, path: Path):
     (~sheaf).save(path)
     assert Sheaf.load(path) == ~sheaf
+    assert [p.name for p in path.parent.iterdir()] == ["ioi.sheaf"]
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"), [("", "Is a directory"), ("taken/a.sheaf", "File exists")]
+)
+def test_a_place_that_cannot_be_written_is_told(
+    sheaf: Sheaf, tmp_path: Path, place: str, reason: str
+):
+    (tmp_path / "taken").write_text("a file, no folder")
+    with pytest.raises(SheafError) as error:
+        sheaf.save(tmp_path / place)
+    assert f"cannot be saved as '{tmp_path / place}' ({reason}); give" in str(error.value)
+    assert ".part" not in str(error.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_disk_without_room_leaves_the_old_file(sheaf: Sheaf, path: Path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(SheafError) as error:
+            (~sheaf).save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert f"cannot be saved as '{path}'" in str(error.value)
+    assert Sheaf.load(path) == sheaf
     assert [p.name for p in path.parent.iterdir()] == ["ioi.sheaf"]
 
 
