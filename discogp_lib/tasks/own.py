@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Numbered = list[tuple[int, Row]]
 Problems = list[tuple[int, str]]
 
+REQUIRED, OPTIONAL = ("prompt", "target", "foil"), ("corrupted", "group")
+"""Fields of a row."""
+
 SHOWN = 5
 """Problems told in full; the rest is counted."""
 
@@ -112,10 +115,14 @@ def _rows(records: Sequence[tuple[int, dict[str, Any]]]) -> tuple[Numbered, Prob
 
 def _field_problem(record: dict[str, Any]) -> str | None:
     """What is wrong with a record before any tokenizer sees it."""
-    for field in ("prompt", "target", "foil"):
+    known = (*REQUIRED, *OPTIONAL)
+    for field in record:
+        if field not in known:
+            return f"the field {field!r} is unknown; known are {', '.join(known)}"
+    for field in REQUIRED:
         if field not in record:
             return f"the field {field!r} is missing"
-    for field in ("prompt", "target", "foil", "corrupted", "group"):
+    for field in known:
         if field in record and not isinstance(record[field], str):
             return f"the field {field!r} is not a string"
         if field in record and not record[field].strip():

@@ -75,6 +75,10 @@ BAD_LINES = {
         {"prompt": "the a sees this", "target": "cat"},
         "the field 'foil' is missing",
     ),
+    "unknown field": (
+        {"prompt": "the a sees this", "target": "cat", "foil": "cats", "corupted": "dog a sees"},
+        "the field 'corupted' is unknown; known are prompt, target, foil, corrupted, group",
+    ),
     "empty prompt": (
         {"prompt": " ", "target": "cat", "foil": "cats"},
         "the field 'prompt' is empty",
@@ -132,7 +136,7 @@ def test_all_problems_are_told_together_in_order(tmp_path, word_model):
     positions = [told.index(f"line {number}:") for number in range(1, 6)]
     assert positions == sorted(positions)
     assert "line 6" not in told
-    assert told.endswith("; and 7 more.")
+    assert told.endswith("; and 8 more.")
 
 
 def test_too_few_rows_and_files_that_are_not_there(tmp_path, word_model):
