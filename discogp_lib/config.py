@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
@@ -44,6 +45,16 @@ class PlainConfig:
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
 
 
+def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
+    """Whether it is a finite number from `least` to `most`; NaN is not."""
+    return isinstance(value, int | float) and math.isfinite(value) and least <= value <= most
+
+
+def is_positive(value: Any, most: float = math.inf) -> bool:
+    """Whether it is a finite number above 0, up to `most`."""
+    return is_number(value, 0.0, most) and value > 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Push:
     """The sparsity push on one kind of mask, lambda_s, over the steps of a stage.
@@ -71,10 +82,17 @@ class Push:
     only a twentieth, so that the last steps mend what the pruning broke; 0 never fades."""
 
     def __post_init__(self) -> None:
-        if self.largest < 0 or not 0 < self.rise <= 1 or not 0 <= self.fall <= 1 - self.rise:
+        shares = (self.first, self.rise, self.fall, self.last, self.target)
+        if (
+            not is_number(self.largest, 0.0)
+            or not all(is_number(share, 0.0, 1.0) for share in shares)
+            or self.rise == 0
+            or self.rise + self.fall > 1
+        ):
             raise ConfigError(
-                f"A push needs largest >= 0, and rise (above 0) and fall as shares of the steps "
-                f"that add up to at most 1; these are {self.largest}, {self.rise}, {self.fall}."
+                "A push needs largest >= 0, first, last and target as shares, 0 to 1, and rise "
+                "(above 0) and fall as shares of the steps that add up to at most 1; this is "
+                f"{self}."
             )
 
     def at(self, done: float, density: float = 1.0) -> float:
@@ -199,30 +217,48 @@ class SearchConfig(PlainConfig):
     """Steps between checkpoints from which an interrupted search goes on."""
 
     def __post_init__(self) -> None:
-        counts = ("steps", "batch_size", "complement_every", "evaluate_every", "patience")
-        for name in (*counts, "dev_prompts", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("weight_temperature", "edge_temperature"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}.")
-        if not 0 <= self.min_accuracy <= 1:
-            raise ConfigError(f"min_accuracy is a share, 0 to 1, not {self.min_accuracy}.")
-        if not 0 < self.max_density <= 1:
-            raise ConfigError(f"max_density is a share, above 0 up to 1, not {self.max_density}.")
-        if self.schedule not in ("joint", "sequential"):
-            raise ConfigError(f"schedule is 'joint' or 'sequential', not {self.schedule!r}.")
-        for name, whole in (("cooling", "the steps"), ("noise", "the noise")):
-            if not 0 <= (share := getattr(self, name)) <= 1:
-                raise ConfigError(f"{name} is a share of {whole}, 0 to 1, not {share}.")
-        if self.spread < 0:
-            raise ConfigError(f"spread must be at least 0, not {self.spread}.")
-        if self.bearable is not None and not self.bearable > 0:
-            raise ConfigError(f"bearable is a loss above 0, or None, not {self.bearable}.")
-        if not 0 < self.weight_stage < 1:
-            raise ConfigError(f"weight_stage is a share, 0 to 1, not {self.weight_stage}.")
+        self._check_choices()
+        self._check_sizes()
+        self._check_shares()
         if self.schedule == "sequential" and self.steps < 2:
             raise ConfigError("A sequential search needs at least 2 steps, one for each stage.")
+
+    def _check_sizes(self) -> None:
+        counts = ("steps", "batch_size", "complement_every", "evaluate_every", "patience")
+        for name in (*counts, "dev_prompts", "checkpoint_every"):
+            if not isinstance(value := getattr(self, name), int) or value < 1:
+                raise ConfigError(f"{name} must be a whole number from 1, not {value!r}.")
+        for kind in ("weight", "edge"):
+            for name in (f"{kind}_temperature", f"{kind}_learning_rate"):
+                if not is_positive(value := getattr(self, name)):
+                    raise ConfigError(f"{name} must be a number above 0, not {value!r}.")
+            logit, push = getattr(self, f"{kind}_logit"), getattr(self, f"{kind}_push")
+            if logit is not None and not is_number(logit):
+                raise ConfigError(f"{kind}_logit is a number, or None, not {logit!r}.")
+            if not isinstance(push, Push):
+                raise ConfigError(f"{kind}_push is a Push(largest=...), not {push!r}.")
+        for name in ("completeness", "spread"):
+            if not is_number(value := getattr(self, name), 0.0):
+                raise ConfigError(f"{name} must be a number of at least 0, not {value!r}.")
+        if self.bearable is not None and not is_positive(self.bearable):
+            raise ConfigError(f"bearable is a loss above 0, or None, not {self.bearable!r}.")
+
+    def _check_shares(self) -> None:
+        for name, whole in (("cooling", "the steps"), ("noise", "the noise")):
+            if not is_number(share := getattr(self, name), 0.0, 1.0):
+                raise ConfigError(f"{name} is a share of {whole}, 0 to 1, not {share!r}.")
+        if not is_number(self.min_accuracy, 0.0, 1.0):
+            raise ConfigError(f"min_accuracy is a share, 0 to 1, not {self.min_accuracy!r}.")
+        if not is_positive(self.max_density, 1.0):
+            raise ConfigError(f"max_density is a share, above 0 up to 1, not {self.max_density!r}.")
+        if not (is_positive(self.weight_stage) and self.weight_stage < 1):
+            raise ConfigError(
+                f"weight_stage is a share between 0 and 1, not {self.weight_stage!r}."
+            )
+
+    def _check_choices(self) -> None:
+        if self.schedule not in ("joint", "sequential"):
+            raise ConfigError(f"schedule is 'joint' or 'sequential', not {self.schedule!r}.")
         if self.fidelity not in get_args(Fidelity):
             raise ConfigError(
                 f"fidelity is one of {', '.join(get_args(Fidelity))}, not {self.fidelity!r}."

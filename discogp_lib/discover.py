@@ -5,11 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from discogp_lib.config import PlainConfig, SearchConfig
 from discogp_lib.errors import ConfigError
 from discogp_lib.methods import METHODS
+from discogp_lib.methods.acdc import AcdcConfig
+from discogp_lib.methods.controls import MagnitudeConfig, MatchedConfig, RandomConfig
+from discogp_lib.methods.eap import EapConfig, EapIgConfig
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Task
+
+CONFIGS: dict[str, type[PlainConfig]] = {
+    "discogp": SearchConfig,
+    "weight_pruning": SearchConfig,
+    "edge_pruning": SearchConfig,
+    "acdc": AcdcConfig,
+    "eap": EapConfig,
+    "eap_ig": EapIgConfig,
+    "random": RandomConfig,
+    "random_matched": MatchedConfig,
+    "magnitude": MagnitudeConfig,
+}
+"""The kind of settings that each method has."""
 
 
 def discover(
@@ -24,10 +41,16 @@ def discover(
 ) -> Sheaf:
     """Search for the sheaf of a task with one of `METHODS`.
 
-    config: settings of the method's own kind (`SearchConfig` for the gradient methods).
+    config: settings of the method's own kind, as in `CONFIGS`.
     checkpoint: where an interrupted search leaves its state, and goes on from.
     """
     if method not in METHODS:
         raise ConfigError(f"There is no method {method!r}; the methods are {', '.join(METHODS)}.")
+    kind = CONFIGS.get(method, object)  # a method of one's own takes what it likes
+    if config is not None and not isinstance(config, kind):
+        raise ConfigError(
+            f"The config of {method!r} is of type {type(config).__name__}; make it with "
+            f"{kind.__name__}(...), of {kind.__module__}."
+        )
     path = None if checkpoint is None else Path(checkpoint)
     return METHODS[method](model, task, config, seed, checkpoint=path, progress=progress)

@@ -5,8 +5,13 @@ from dataclasses import fields, replace
 
 import pytest
 
+import discogp_lib as dgp
 from discogp_lib.config import Push, SearchConfig
+from discogp_lib.discover import CONFIGS
 from discogp_lib.errors import ConfigError
+from discogp_lib.methods.acdc import AcdcConfig
+from discogp_lib.methods.eap import EapConfig, EapIgConfig
+from tests.reference import masked, planted_gpt2, planted_task
 
 
 def test_every_setting_survives_json():
@@ -62,6 +67,14 @@ def test_identity_changes_with_every_setting():
         ("max_density", 7.0),
         ("weight_stage", 1.0),
         ("weight_stage", 0.0),
+        ("weight_learning_rate", -1.0),
+        ("edge_learning_rate", float("nan")),
+        ("edge_learning_rate", 0.0),
+        ("weight_temperature", float("inf")),
+        ("completeness", -1.0),
+        ("completeness", float("nan")),
+        ("spread", float("nan")),
+        ("weight_logit", float("nan")),
     ],
 )
 def test_values_out_of_range_are_refused(name, value):
@@ -74,6 +87,15 @@ def test_unknown_choices_are_refused(name):
     # Through a file: in Python the type checker is there first.
     with pytest.raises(ConfigError, match=f"{name} is .*, not 'other'"):
         unchecked(**{name: "other"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("steps", 1.5), ("patience", "4"), ("weight_push", 1.0), ("edge_learning_rate", "0.3")],
+)
+def test_values_of_another_type_are_refused(name, value):
+    with pytest.raises(ConfigError, match=f"^{name} .*, not {value!r}"):
+        unchecked(**{name: value})
 
 
 def unchecked(**values):
@@ -139,8 +161,41 @@ def test_pushes_wait_for_the_loss():
         {"largest": 1.0, "rise": 1.5},
         {"largest": 1.0, "rise": 0.8, "fall": 0.3},
         {"largest": 1.0, "fall": -0.1},
+        {"largest": float("nan")},
+        {"largest": float("inf")},
+        {"largest": 1.0, "first": -1.0},
+        {"largest": 1.0, "last": -5.0},
+        {"largest": 1.0, "target": -1.0},
+        {"largest": 1.0, "target": float("nan")},
     ],
 )
 def test_push_that_makes_no_sense_is_refused(values):
     with pytest.raises(ConfigError, match="A push needs"):
         Push(**values)
+
+
+def test_a_push_may_rise_and_fall_to_the_end():
+    assert Push(largest=1.0, rise=0.1, fall=0.9).at(1.0) == dgp.Push(largest=1.0).at(1.0) == 1.0
+
+
+# -- settings of a method -----------------------------------------------------------------------
+
+
+def test_every_method_has_its_settings():
+    assert set(CONFIGS) == set(dgp.METHODS)
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "sentence"),
+    [
+        ("discogp", {"steps": 2}, "of type dict; make it with SearchConfig(...), of discogp_lib"),
+        ("edge_pruning", AcdcConfig(), "of type AcdcConfig; make it with SearchConfig"),
+        ("acdc", SearchConfig(), "of type SearchConfig; make it with AcdcConfig"),
+        ("eap", EapIgConfig(), "of type EapIgConfig; make it with EapConfig"),
+        ("random", EapConfig(), "of type EapConfig; make it with RandomConfig"),
+    ],
+)
+def test_settings_of_another_method_are_refused(method, config, sentence):
+    with pytest.raises(ConfigError) as error:
+        dgp.discover(masked(planted_gpt2()), planted_task(8), method, config=config)
+    assert f"The config of '{method}' is {sentence}" in str(error.value)
