@@ -6,6 +6,8 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 from discogp_lib.errors import ConfigError, DiscoGPError
 from discogp_lib.executors import Executor, default_device, default_jobs
@@ -27,9 +29,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DiscoGPError as error:
         print(f"discogp: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"discogp: {refused(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("discogp: interrupted; call it again and it goes on.", file=sys.stderr)
         return 130
+
+
+def refused(error: OSError) -> str:
+    """What the system did not do, where, and what to do, in one line."""
+    what = error.strerror or " ".join(str(error).split())
+    where = f" ({error.filename})" if error.filename else ""
+    return f"{what}{where}; put that right and call it again, and it goes on."
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,23 +79,22 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--profile", choices=PROFILES, help="by default what suits the machine"
         )
+    for command in (one, proof, many, whole):
         command.add_argument("--device", help="cpu, cuda, cuda:1, ...; a GPU where there is one")
     add_slurm(many)
     return main_parser
 
 
 def add_slurm(command: argparse.ArgumentParser) -> None:
-    """The options that choose and describe a cluster."""
+    """The options that choose and describe a cluster; those not given are None."""
     command.add_argument("--executor", choices=("local", "slurm"), default="local")
     slurm = command.add_argument_group("with --executor slurm")
     slurm.add_argument("--partition", help="the cluster's own by default")
-    slurm.add_argument("--gpus-per-task", type=int, default=0)
-    slurm.add_argument("--cpus-per-task", type=positive, default=2)
-    slurm.add_argument("--minutes", type=positive, default=240, help="time limit of a job (240)")
-    slurm.add_argument(
-        "--sbatch", nargs="*", default=[], metavar="KEY=VALUE", help="such as account=me mem=8G"
-    )
-    slurm.add_argument("--poll", type=float, default=10.0, help="seconds between questions (10)")
+    slurm.add_argument("--gpus-per-task", type=int, help="GPUs of a job (0)")
+    slurm.add_argument("--cpus-per-task", type=positive, help="cores of a job (2)")
+    slurm.add_argument("--minutes", type=positive, help="time limit of a job (240)")
+    slurm.add_argument("--sbatch", nargs="*", metavar="KEY=VALUE", help="such as account=me mem=8G")
+    slurm.add_argument("--poll", type=float, help="seconds between questions (10)")
 
 
 def positive(text: str) -> int:
@@ -140,20 +151,20 @@ def sweep_command(options: argparse.Namespace) -> int:
 
 def cluster(profile: str, options: argparse.Namespace) -> Executor | None:
     """SLURM, if it was asked for."""
+    names = [option.name for option in fields(SlurmOptions)]
+    given: dict[str, Any] = {
+        name: value for name in names if (value := getattr(options, name)) is not None
+    }
     if options.executor == "local":
+        if given:
+            flags = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise ConfigError(f"{flags} is for SLURM; add --executor slurm, or leave it out.")
         return None
-    pairs = [text.partition("=") for text in options.sbatch]
+    pairs = [text.partition("=") for text in given.get("sbatch", [])]
     if wrong := [key for key, sign, _ in pairs if not (key and sign)]:
         raise ConfigError(f"--sbatch takes KEY=VALUE, such as account=me, and not {wrong[0]!r}.")
-    wanted = SlurmOptions(
-        partition=options.partition,
-        gpus_per_task=options.gpus_per_task,
-        cpus_per_task=options.cpus_per_task,
-        minutes=options.minutes,
-        sbatch={key.lstrip("-"): value for key, _, value in pairs},
-        poll_seconds=options.poll,
-    )
-    return Slurm(RESULTS / profile / "slurm", wanted)
+    given["sbatch"] = {key.lstrip("-"): value for key, _, value in pairs}
+    return Slurm(RESULTS / profile / "slurm", SlurmOptions(**given))
 
 
 def report_command(options: argparse.Namespace) -> int:

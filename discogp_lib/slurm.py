@@ -9,6 +9,7 @@ cluster keeps accounts (`sacct`).
 from __future__ import annotations
 
 import getpass
+import math
 import shutil
 import subprocess
 import time
@@ -45,7 +46,8 @@ class SlurmOptions:
     """Time limit of a job; a search that reaches it is requeued and goes on."""
     sbatch: dict[str, str] = field(default_factory=dict)
     """Further options of sbatch, such as account, qos or mem."""
-    poll_seconds: float = 10.0
+    poll: float = 10.0
+    """Seconds between questions to SLURM."""
 
     def __post_init__(self) -> None:
         if self.minutes <= 10:
@@ -53,6 +55,10 @@ class SlurmOptions:
                 f"A time limit of {self.minutes} minutes leaves a job no time to be requeued; "
                 "give it more than 10."
             )
+        if self.gpus_per_task < 0:
+            raise ConfigError(f"gpus_per_task must be at least 0, not {self.gpus_per_task}.")
+        if not 0 < self.poll < math.inf:
+            raise ConfigError(f"poll is a number of seconds above 0, not {self.poll}.")
 
 
 class Job:
@@ -128,7 +134,7 @@ class Slurm:
             outcomes = [o for run in list(self._sent) if (o := self._ended(run, alive))]
             if outcomes:
                 return outcomes
-            time.sleep(self.options.poll_seconds)
+            time.sleep(self.options.poll)
 
     def _ended(self, run: Run, alive: dict[str, str] | None) -> Outcome | None:
         """The outcome of a run, None while it is on its way; a vanished job is sent again."""

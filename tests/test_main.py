@@ -1,5 +1,7 @@
 """The command line: every command explains itself, and mistakes end in one sentence."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +46,13 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         ("reproduce --profile quick --tasks IOI", "has no task 'IOI'"),
         ("sweep --profile quick --executor slurm --minutes 5", "5 minutes leaves a job no time"),
         ("sweep --profile quick --executor slurm --sbatch mem", "takes KEY=VALUE"),
+        ("sweep --profile quick --executor slurm --gpus-per-task -1", "gpus_per_task must be at"),
+        ("sweep --profile quick --executor slurm --poll -1", "poll is a number of seconds above"),
+        ("sweep --profile quick --executor slurm --poll nan", "poll is a number of seconds above"),
+        ("sweep --profile quick --partition big", "--partition is for SLURM; add --executor"),
+        ("sweep --profile quick --sbatch --poll 1", "--sbatch, --poll is for SLURM"),
+        ("sweep --profile quick --gpus-per-task 0", "--gpus-per-task is for SLURM"),
+        ("run --profile quick --task P36 --device foo", "The device 'foo' cannot be used here"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -57,7 +66,16 @@ def test_a_mistake_is_one_sentence(
 
 
 @pytest.mark.parametrize(
-    "arguments", ["", "fly", "run", "run --task P36 --seed x", "sweep --jobs 0", "report --what"]
+    "arguments",
+    [
+        "",
+        "fly",
+        "run",
+        "run --task P36 --seed x",
+        "sweep --jobs 0",
+        "report --what",
+        "report --device cpu",
+    ],
 )
 def test_a_wrong_call_says_how_to_call(arguments: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
@@ -84,6 +102,29 @@ def test_failed_runs_are_listed(
     assert main(["sweep", "--profile", "quick", "--tasks", "P36", "--methods", "discogp"]) == 1
     said = capsys.readouterr().out
     assert said == f"1 runs done, 1 failed\n  {P36} discogp seed 0: no luck\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "Permission denied (/x)"),
+        (OSError("no answer\nfrom the hub"), "no answer from the hub"),
+    ],
+)
+def test_what_the_system_refuses_is_one_sentence(
+    error: OSError,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    def refused(*_, **__):
+        raise error
+
+    monkeypatch.setattr(command_line, "sweep", refused)
+    assert main(["sweep", "--profile", "quick"]) == 2
+    said = capsys.readouterr().err
+    assert said == f"discogp: {sentence}; put that right and call it again, and it goes on.\n"
 
 
 def test_ctrl_c_is_one_sentence(
