@@ -13,6 +13,7 @@ import warnings
 # Some package asks for notebook progress bars that this one does not use.
 warnings.filterwarnings("ignore", message="IProgress not found")
 
+from discogp_lib.ablation import reference_for
 from discogp_lib.config import Push, SearchConfig
 from discogp_lib.discover import discover
 from discogp_lib.errors import DiscoGPError
@@ -41,5 +42,6 @@ __all__ = [
     "lens_model",
     "load_model",
     "load_task",
+    "reference_for",
     "search",
 ]

@@ -24,6 +24,9 @@ from torch import Tensor
 
 from discogp_lib.paths import atomic_path
 
+FORMAT = 1
+"""Changes with what searches keep; a checkpoint of another format is ignored."""
+
 PROCESS = uuid.uuid4().hex
 """By which a process knows the checkpoints that it wrote."""
 
@@ -72,7 +75,7 @@ class SearchCheckpoint:
 
     def __init__(self, path: Path, inputs: list[Any]) -> None:
         self.path = path
-        self.identity = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+        self.identity = hashlib.sha256(json.dumps([FORMAT, *inputs]).encode()).hexdigest()
         self.earlier = NO_TIME
         """Seconds that the search had taken when it was resumed."""
         self._begun = seconds_since()
@@ -105,7 +108,3 @@ class SearchCheckpoint:
                 return saved
         except (SafetensorError, OSError, ValueError, KeyError):
             return None
-
-    def remove(self) -> None:
-        """The search is done; nothing is left to resume."""
-        self.path.unlink(missing_ok=True)

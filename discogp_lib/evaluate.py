@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from discogp_lib.errors import SheafError
 from discogp_lib.model import MaskedTransformer, Weights
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Split
@@ -95,6 +96,11 @@ def evaluate(
     full: the full model's `final_states` of the split, where they are known already.
     """
     sheaf.check_fits(model)
+    if reference is None and sheaf.ablation != "zero":
+        raise SheafError(
+            f"This sheaf was found under {sheaf.ablation} ablation and is judged under it: give "
+            f"reference=dgp.reference_for({sheaf.ablation!r}, model, task)."
+        )
     if full is None:
         full = final_states(model, split, batch_size=batch_size)
     kept = final_states(model, split, sheaf, reference=reference, batch_size=batch_size)

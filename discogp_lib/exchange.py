@@ -54,6 +54,8 @@ def write_circuit(
     """
     path, graph = Path(path), sheaf.layout.graph
     scores = sheaf.edge_mask.float() if scores is None else scores.detach().float().cpu()
+    if path.suffix == ".sheaf":
+        raise SheafError(f"{path} is where the weights go; give a name that ends in .json.")
     if scores.shape != (graph.n_edges,) or not bool(scores.isfinite().all()):
         raise SheafError(f"The scores must be {graph.n_edges:,} finite numbers, one for each edge.")
     edges = {
@@ -167,6 +169,11 @@ def _refuse(path: Path, has: str, names: Iterable[str]) -> None:
 def _weights_beside(path: Path, data: dict[str, Any], model: MaskedTransformer) -> Sheaf:
     """The sheaf whose weights the file points to; all weights where it points nowhere."""
     extra = data.get("discogp")
+    if isinstance(extra, dict) and extra.get("checkpoint_sha256") != model.checkpoint_sha256:
+        raise SheafError(
+            f"{path} is a circuit of {extra.get('model')!r}, of another checkpoint than "
+            f"{model.name!r}; load the model it was found in."
+        )
     pointer = extra.get("weights") if isinstance(extra, dict) else None
     if pointer is None:
         return Sheaf.full(model)

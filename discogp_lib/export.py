@@ -61,11 +61,10 @@ def export(
         words of the task, every word that is a single token.
     """
     sheaf.check_fits(model)
-    ablation = sheaf.metadata.get("config", {}).get("ablation", "zero")
-    if ablation != "zero":
+    if sheaf.ablation != "zero":
         raise SheafError(
-            f"This sheaf was found under {ablation} ablation: its cut edges carry values of the "
-            "full model, so it cannot work without it; export one found under zero ablation."
+            f"This sheaf was found under {sheaf.ablation} ablation: its cut edges carry values of "
+            "the full model, so it cannot work without it; export one found under zero ablation."
         )
     task = _own_task(sheaf, model) if task is None else task
     pruned = sheaf.pruned()
@@ -313,6 +312,7 @@ def export_checkpoint(sheaf: Sheaf, directory: str | Path, model: MaskedTransfor
     if directory.exists():
         raise SheafError(f"{directory} exists already; name a directory that does not.")
     checkpoint = load_checkpoint(model.name)
+    sheaf.check_same_model(model.layout, checkpoint.sha256, model.name)
     with torch.no_grad():
         for name, parameter in checkpoint.model.named_parameters():
             if name in sheaf.weight_masks:

@@ -73,10 +73,7 @@ class Learner:
             "edges": torch.ones(model.graph.n_edges, device=model.device),
         }
         base = self.base
-        self.sample: dict[Kind, Tensor] = {
-            "weights": model.flat_weights * base.flat_weight_mask.to(model.device),
-            "edges": base.edge_mask.to(model.device, torch.float32),
-        }
+        self.sample = self._all_on()
         cut: dict[Kind, bool] = {
             "weights": not base.keeps_all_weights,
             "edges": not base.keeps_all_edges,
@@ -97,6 +94,14 @@ class Learner:
                 leaf.requires_grad_().grad = grads[name]
         # With every edge kept, and none to be learned, the plain residual stream will do.
         self.unrolled = "edges" in self.kinds or cut["edges"]
+
+    def _all_on(self) -> dict[Kind, Tensor]:
+        """Weights and edges with every mask of this stage on."""
+        model, base = self.model, self.base
+        return {
+            "weights": model.flat_weights * base.flat_weight_mask.to(model.device),
+            "edges": base.edge_mask.to(model.device, torch.float32),
+        }
 
     def begin(self) -> dict[str, float]:
         """Fresh masks, their logits at the given or the probed start, which is returned."""
@@ -122,6 +127,8 @@ class Learner:
         be taken several at a time.
         """
         size = self.config.batch_size
+        for kind, values in self._all_on().items():
+            self.sample[kind].copy_(values)
         found = {kind: torch.zeros_like(grad) for kind, grad in self.grads.items()}
         for step in range(math.ceil(SALIENCE_PROMPTS / size)):
             batch = self.train.select(batch_index(len(self.train), size, self.seed, step))

@@ -44,11 +44,10 @@ def lens_model(model: MaskedTransformer, sheaf: Sheaf) -> TransformerBridge:
     prompts start with another token than its tokenizer's BOS.
     """
     sheaf.check_fits(model)
-    ablation = sheaf.metadata.get("config", {}).get("ablation", "zero")
-    if ablation != "zero" and not sheaf.keeps_all_edges:
+    if sheaf.ablation != "zero" and not sheaf.keeps_all_edges:
         raise SheafError(
-            f"This sheaf was found under {ablation} ablation, but in a TransformerLens bridge cut "
-            "edges carry zero; give one found under zero ablation."
+            f"This sheaf was found under {sheaf.ablation} ablation, but in a TransformerLens "
+            "bridge cut edges carry zero; give one found under zero ablation."
         )
     checkpoint = load_checkpoint(model.name)
     sheaf.check_same_model(model.layout, checkpoint.sha256, model.name)

@@ -14,7 +14,7 @@ from discogp_lib.tasks import SHORT_NAMES
 
 
 def records_frame(profile: str) -> pd.DataFrame:
-    """One row per finished run: what was run and its evaluation on train, dev and test."""
+    """One row per finished run: what was run and its evaluation on train and test."""
     rows = []
     for record in finished(profile):
         data = record.data

@@ -17,8 +17,9 @@ import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -114,8 +115,9 @@ class Record:
         if self.run.method not in MADE_AGAIN:
             return Sheaf.load(self.run.sheaf_path)
         model, task, config = _prepared(self.run)
-        sheaf = _find(self.run, model, task, config, progress=False)
-        _forget_search(self.run)
+        with _alone(self.run, progress=False):
+            sheaf = _find(self.run, model, task, config, progress=False)
+            _forget_search(self.run)
         if fingerprint(sheaf) != self.data["sheaf_sha256"]:
             raise RunError(
                 f"Made again, the sheaf of {self.run} is not that of its record; delete "
@@ -143,6 +145,7 @@ def load_record(run: Run, *, say: Callable[[str], None] = print) -> Record | Non
     try:
         data = json.loads(run.record_path.read_text())
         whole = data["version"] == RECORD_VERSION and {"inputs", "metrics"} <= set(data)
+        whole &= all(data[key] == value for key, value in asdict(run).items())
         kept = run.method not in MADE_AGAIN
         if whole and (not kept or data["sheaf_sha256"] == file_sha256(run.sheaf_path)):
             return Record(run, data)
@@ -154,6 +157,14 @@ def load_record(run: Run, *, say: Callable[[str], None] = print) -> Record | Non
 
 def compute(run: Run, *, device: str = "cpu", progress: bool = True) -> Record:
     """The record of a run: from the store if its inputs have not changed, else computed now."""
+    base_method(run.method)  # of an unknown one nothing is written
+    with _alone(run, progress):
+        return _compute_locked(run, device, progress)
+
+
+@contextmanager
+def _alone(run: Run, progress: bool) -> Iterator[None]:
+    """While no other process computes this run."""
     run.folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(run.folder / ".lock")
     try:
@@ -163,7 +174,7 @@ def compute(run: Run, *, device: str = "cpu", progress: bool = True) -> Record:
             print(f"{run} is being computed by another process; waiting.", file=sys.stderr)
         lock.acquire()
     try:
-        return _compute_locked(run, device, progress)
+        yield
     finally:
         lock.release()
 
@@ -201,6 +212,9 @@ def _compute_locked(run: Run, device: str, progress: bool) -> Record:
     record = load_record(run)
     if record is not None and record.data["inputs"] == inputs:
         return record
+    if record is not None:
+        changed = [key for key, value in inputs.items() if record.data["inputs"].get(key) != value]
+        print(f"{run} was done with another {', '.join(changed)}; it is done again.")
     for left_by_a_killed_process in run.folder.glob(".*.part"):
         left_by_a_killed_process.unlink()
     begun = seconds_since()
@@ -333,8 +347,11 @@ def finished(profile: str) -> list[Record]:
     root = RESULTS / profile / "runs"
     records = []
     for path in sorted(root.rglob("record.json")):
-        *task, method, seed = path.parent.relative_to(root).parts
-        run = Run(profile, "/".join(task), method, int(seed.removeprefix("seed")))
+        *task, method, seed = ("", "", *path.parent.relative_to(root).parts)
+        number = seed.removeprefix("seed")
+        if not number.isdecimal():
+            continue  # somebody's copy
+        run = Run(profile, "/".join(filter(None, task)), method, int(number))
         if (record := load_record(run)) is not None:
             records.append(record)
     return records

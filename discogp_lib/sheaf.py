@@ -111,6 +111,11 @@ class Sheaf:
         return sum(int(mask.sum()) for mask in self.weight_masks.values())
 
     @property
+    def ablation(self) -> str:
+        """What cut edges carried when it was found."""
+        return self.metadata.get("config", {}).get("ablation", "zero")
+
+    @property
     def edge_density(self) -> float:
         """Share of the model's edges that is kept."""
         return self.kept_edges / self.n_edges

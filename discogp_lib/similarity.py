@@ -37,17 +37,19 @@ KINDS = {"blimp": "Agreement", "ioi": "IOI", "pararel": "PARAREL"}
 """The rows of the paper's table, by how a task's name begins."""
 
 
-def similarity_table(
-    model: MaskedTransformer, tasks: Sequence[Task], *, prompts: int = 100, seed: int = 0
-) -> pd.DataFrame:
+PROMPTS = 100
+"""Test prompts of a task that values are compared on, the first so many."""
+
+
+def similarity_table(model: MaskedTransformer, tasks: Sequence[Task]) -> pd.DataFrame:
     """One row per task, ablation and choice of tokens: the mean cosine on test prompts."""
     rows = []
     for task in tasks:
-        split = task.test.first(prompts)
+        split = task.test.first(PROMPTS)
         references: dict[str, Reference | None] = {
             "mean": reference_for("mean", model, task),
             "interchange": reference_for("interchange", model, task),
-            "random": random_reference(model, seed),
+            "random": random_reference(model, seed=0),
         }
         for ablation, reference in references.items():
             assert reference is not None

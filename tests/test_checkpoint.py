@@ -41,10 +41,17 @@ def test_last_one_counts(store: SearchCheckpoint):
     assert [p.name for p in store.path.parent.iterdir()] == ["search.0"]
 
 
-def test_absent_or_removed_is_none(store: SearchCheckpoint):
-    store.remove()
-    store.remove()
+def test_absent_is_none(store: SearchCheckpoint):
+    store.path.unlink(missing_ok=True)
     assert store.load() is None
+
+
+def test_that_of_another_format_is_none(store: SearchCheckpoint, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checkpoint, "FORMAT", 0)
+    older = SearchCheckpoint(store.path, ["model", "task", 0])
+    older.save(TENSORS, STATE)
+    assert store.load() is None
+    assert older.load() is not None
 
 
 def test_that_of_another_search_is_none(store: SearchCheckpoint):

@@ -1,6 +1,7 @@
 """Every number of an evaluation against one worked out from its definition."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -142,6 +143,16 @@ def test_sheaf_of_another_model_is_refused(model, split):
     other = masked(random_gpt2(seed=1), sha256="1" * 64)
     with pytest.raises(SheafError):
         evaluate(model, Sheaf.full(other), split)
+
+
+def test_a_sheaf_is_judged_under_the_ablation_it_was_found_under(model, split):
+    found = replace(random_sheaf(model, 0.5, 0.5), metadata={"config": {"ablation": "mean"}})
+    with pytest.raises(SheafError, match=r"give reference=dgp.reference_for\('mean', model, task"):
+        evaluate(model, found, split)
+    shape = model.graph.n_senders, model.layout.d_model
+    nothing = lambda batch: torch.zeros(*batch.tokens.shape, *shape)  # noqa: E731
+    same = evaluate(model, found, split, reference=nothing)
+    assert same.accuracy == evaluate(model, replace(found, metadata={}), split).accuracy
 
 
 def test_evaluating_twice_gives_the_same_and_changes_nothing(model, split):

@@ -43,6 +43,17 @@ def test_round_trip_of_edges(model: MaskedTransformer, density: float, tmp_path:
     assert [p.name for p in tmp_path.iterdir()] == ["c.json"]  # no weights cut, no file for them
 
 
+def test_a_circuit_of_another_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = write_circuit(edges_only(GPT2), tmp_path / "c.json")
+    with pytest.raises(SheafError, match="of another checkpoint than"):
+        read_circuit(path, masked(random_gpt2(seed=1), sha256="1" * 64))
+
+
+def test_the_weights_do_not_overwrite_the_circuit(tmp_path: Path) -> None:
+    with pytest.raises(SheafError, match=r"ends in \.json"):
+        write_circuit(edges_only(GPT2), tmp_path / "c.sheaf")
+
+
 @MODELS
 def test_round_trip_with_weights_and_scores(model: MaskedTransformer, tmp_path: Path) -> None:
     sheaf = random_sheaf(model, 0.4, 0.3)
@@ -152,8 +163,10 @@ def test_weights_must_be_those_it_was_written_with(tmp_path: Path) -> None:
         read_circuit(path, GPT2)
     other = masked(random_gpt2(seed=1), sha256="1" * 64)
     write_circuit(random_sheaf(GPT2, 0.4, 0.3), path)
+    changed(path, lambda data: data["discogp"].update(checkpoint_sha256=other.checkpoint_sha256))
     with pytest.raises(SheafError, match="belongs to the model"):
         read_circuit(path, other)
+    write_circuit(random_sheaf(GPT2, 0.4, 0.3), path)
     (tmp_path / "c.sheaf").unlink()
     with pytest.raises(SheafError, match="no sheaf file"):
         read_circuit(path, GPT2)

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import shutil
 import threading
 import time
 from dataclasses import replace
@@ -73,7 +74,9 @@ def test_the_sheaf_of_a_control_is_made_again(method: str) -> None:
         altered.sheaf()
 
 
-def test_changed_settings_are_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_settings_are_computed_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Run("quick", AGA, "discogp", 0)
     before = compute(run, progress=False)
     other = replace(QUICK, search=replace(QUICK.search, steps=2))
@@ -81,6 +84,24 @@ def test_changed_settings_are_computed_anew(monkeypatch: pytest.MonkeyPatch) -> 
     after = compute(run, progress=False)
     assert before.data["found"]["steps"] == 4
     assert after.data["found"]["steps"] == 2
+    assert "was done with another config; it is done again" in capsys.readouterr().out
+
+
+def test_copies_in_the_store_are_no_runs() -> None:
+    run = Run("quick", AGA, "discogp", 0)
+    compute(run, progress=False)
+    (record,) = finished("quick")
+    for other in ("seed7", "seed0.bak"):
+        shutil.copytree(run.folder, run.folder.with_name(other))
+    shutil.copytree(run.folder, runs.RESULTS / "quick" / "runs" / "backup")
+    assert [found.run for found in finished("quick")] == [record.run]
+
+
+def test_of_an_unknown_method_nothing_is_written() -> None:
+    run = Run("quick", AGA, "../nonsense", 0)
+    with pytest.raises(ConfigError, match="no method"):
+        compute(run, progress=False)
+    assert not run.folder.exists()
 
 
 @pytest.mark.parametrize("name", ["record.json", "sheaf.safetensors"])

@@ -209,16 +209,18 @@ def test_salience_of_several_prompts_at_a_time_is_right_on_average(problem, monk
     torch.testing.assert_close(found[2], found[1], rtol=0, atol=0.2 * float(found[1].max()))
 
 
-def test_spread_logits_begin_in_the_order_of_salience(problem):
+@pytest.mark.parametrize("given", [1.5, None])
+def test_spread_logits_begin_in_the_order_of_salience(problem, given):
     model, task = problem
-    config = replace(CONFIG, spread=2.0)
+    config = replace(CONFIG, spread=2.0, weight_logit=given, edge_logit=given)
     stage = Stage(model, task, config, 3, BOTH, 12, Sheaf.full(model))
     salience = stage.salience()
-    assert stage.begin() == {"weights": 1.5, "edges": 1.5}
+    start = stage.begin()  # where none is given, by a probe that draws masks
+    assert given is None or start == {"weights": given, "edges": given}
     for kind, masks in stage.masks.items():
         least_first = masks.logits[salience[kind].argsort()]
         places = torch.arange(len(least_first)) / len(least_first)
-        expected = 1.5 + 2 * (-torch.log1p(-places)).clamp(max=4)
+        expected = start[kind] + 2 * (-torch.log1p(-places)).clamp(max=4)
         torch.testing.assert_close(least_first, expected)
 
 

@@ -368,7 +368,7 @@ class AcdcSearch:
             threshold=trial.threshold,
             kl=trial.kl,
             trials=[t.record() for t in self.trials],
-            evaluated=self.evaluated,
+            evaluated=len(self.measured),
         )
 
     # -- the checkpoint -----------------------------------------------------------------------

@@ -243,8 +243,8 @@ def untrained(model: MaskedTransformer, seed: int = 0) -> MaskedTransformer:
     """
     generator = torch.Generator().manual_seed(seed)
 
-    def drawn(like: Tensor, std: float = INITIAL_STD) -> Tensor:
-        return (torch.randn(like.shape, generator=generator) * std).to(like.device)
+    def drawn(like: Tensor) -> Tensor:
+        return (torch.randn(like.shape, generator=generator) * INITIAL_STD).to(like.device)
 
     def fresh(norm: Norm) -> Norm:
         bias = None if norm.bias is None else torch.zeros_like(norm.bias)

@@ -157,41 +157,44 @@ def _level(level: Level, panel: str) -> float | None:
     return level.get(panel) if isinstance(level, Mapping) else level
 
 
-def caption_pareto(
-    points: pd.DataFrame, *, x: str = "edge_density", y: str = "accuracy", paper: bool = False
-) -> str:
+def caption_pareto(points: pd.DataFrame, *, y: str = "accuracy", paper: bool = False) -> str:
     """The best point of each method in words, or the mean over tasks; panels together."""
-    told = []
+    told, size = [], "edge_density"
     for method in in_order(points["method"]):
         rows = points[points["method"] == method].sort_values(
-            [y, x], ascending=[y != "accuracy", True]
+            [y, size], ascending=[y != "accuracy", True]
         )
-        value, size = rows[y].iloc[0], rows[x].iloc[0]
+        value, share, some = rows[y].iloc[0], rows[size].iloc[0], ""
         if "task" in points:
-            value, size = rows[y].mean(), np.exp(np.log(rows[x]).mean())
+            value, share = rows[y].mean(), np.exp(np.log(rows[size]).mean())
+            some = _some(rows, points)
         shown = f"{value:.1%}" if y == "accuracy" else f"{value:.3f}"
-        told.append(f"{_name(method)} {shown} at {size:.2%}")
+        told.append(f"{_name(method)} {shown} at {share:.2%}{some}")
     what = "Means over tasks (densities: geometric)" if "task" in points else "Best"
     hollow = " Hollow: the paper's numbers." if paper else ""
     return (
-        f"{VALUE_LABELS[y][0].upper()}{VALUE_LABELS[y][1:]} against the share of "
-        f"{'edges' if x == 'edge_density' else 'weights'} kept. {what}: {'; '.join(told)}.{hollow}"
+        f"{VALUE_LABELS[y][0].upper()}{VALUE_LABELS[y][1:]} against the share of edges kept. "
+        f"{what}: {'; '.join(told)}.{hollow}"
     )
 
 
-def method_intervals(
-    table: pd.DataFrame, *, value: str = "accuracy", label: str = "", columns: int = 0
-) -> Figure:
-    """Every method on every task: mean and interval; chance is dashed, the full model a line.
+def _some(rows: pd.DataFrame, table: pd.DataFrame) -> str:
+    """On how many tasks a mean rests, where it is not all."""
+    n = rows["task"].nunique()
+    return "" if n == table["task"].nunique() else f" ({n} {'task' if n == 1 else 'tasks'})"
+
+
+def method_intervals(table: pd.DataFrame) -> Figure:
+    """Accuracy of every method on every task: mean and interval; chance is dashed, the full model
+    a line.
 
     Columns: `task`, `method`, `mean`, `low`, `high`; optional `chance` and `full` (by task).
     More than eight tasks are set in three columns. The axis starts at zero.
     """
     tasks, methods = in_order(table["task"]), in_order(table["method"])
-    columns = columns or (1 if len(tasks) <= 8 else 3)
+    columns = 1 if len(tasks) <= 8 else 3
     lines = -(-len(tasks) // columns)
     height = 0.8 + lines * max(0.075 * len(methods) + 0.07, 0.17)
-    highest = 1.02 if value == "accuracy" else 1.05 * float(table["high"].max())
     with house_style():
         width = PAGE if columns > 1 else PAGE * 0.75
         figure, panels = plt.subplots(
@@ -201,8 +204,8 @@ def method_intervals(
             shown = tasks[number * lines : (number + 1) * lines]
             _intervals(axes, table[table["task"].isin(shown)], shown, methods)
             axes.set_ylim(lines - 0.5, -0.5)
-            axes.set_xlim(0, highest)
-            axes.set_xlabel(label or VALUE_LABELS.get(value, value))
+            axes.set_xlim(0, 1.02)
+            axes.set_xlabel("accuracy")
         handles = [Line2D([], [], label=_name(m), **_look(m)) for m in methods]
         names = {"chance": "chance", "full": "full model"}
         handles += [
@@ -237,12 +240,14 @@ def _intervals(axes: Axes, table: pd.DataFrame, tasks: list[str], methods: list[
     axes.tick_params(axis="y", length=0)
 
 
-def caption_intervals(table: pd.DataFrame, *, label: str = "accuracy", runs: int) -> str:
+def caption_intervals(table: pd.DataFrame, *, runs: int) -> str:
     """Means over tasks, method by method."""
-    means = table.groupby("method", sort=False)["mean"].mean()
-    parts = "; ".join(f"{_name(str(m))} {value:.3f}" for m, value in means.items())
+    parts = "; ".join(
+        f"{_name(str(method))} {rows['mean'].mean():.3f}{_some(rows, table)}"
+        for method, rows in table.groupby("method", sort=False)
+    )
     return (
-        f"Mean {label} of each method on each task with 95 % intervals over {runs} "
+        f"Mean accuracy of each method on each task with 95 % intervals over {runs} "
         f"{'seed' if runs == 1 else 'seeds'}. Means over tasks: {parts}."
     )
 

@@ -77,13 +77,13 @@ def recall_relations(
     table: pd.DataFrame,
     *,
     panel: str = "edges",
-    measure: Measure = "share",
     relations: Sequence[str] = (),
     columns: int = 4,
 ) -> Figure:
-    """One small panel per relation. Takes `recall.recall_table`; seeds are averaged.
+    """One small panel per relation, shares of what there is; seeds are averaged.
 
-    `relations` get a panel each, an empty one if not run; by default those of the table.
+    Takes `recall.recall_table`. `relations` get a panel each, an empty one if not run; by default
+    those of the table.
     """
     rows = table[table["panel"] == panel]
     relations = list(relations) or in_order(rows["relation"])
@@ -98,18 +98,16 @@ def recall_relations(
             sharey=True,
             squeeze=False,
         )
-        scale = 100.0 if measure == "share" else 1.0
         for axes, relation in zip(panels.flat, relations, strict=False):
             if relation not in set(rows["relation"]):
                 axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color="0.4")
             for series in in_order(rows["series"]):
                 one = rows[(rows["relation"] == relation) & (rows["series"] == series)]
                 means = one.groupby("layer")[["kept", "random", "available"]].mean()
-                below = means["available"].where(means["available"] > 0)
-                below = below if measure == "share" else below * 0 + 1
+                percent = 100 / means["available"].where(means["available"] > 0)
                 colour = SERIES_COLOURS[series]
-                axes.plot(means.index, scale * means["kept"] / below, color=colour)
-                axes.plot(means.index, scale * means["random"] / below, **_random(colour))
+                axes.plot(means.index, percent * means["kept"], color=colour)
+                axes.plot(means.index, percent * means["random"], **_random(colour))
             about = RELATIONS.get(relation, "")
             axes.set_title(f"{relation} {about}".strip(), pad=2, fontsize=6.5)
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -120,7 +118,7 @@ def recall_relations(
         panels[0, 0].set_ylim(bottom=0)
         keys = [_key(series, series) for series in in_order(rows["series"])]
         figure.supxlabel("layer", fontsize=8)
-        figure.supylabel(f"{panel} {LABELS[measure]}", fontsize=8)
+        figure.supylabel(f"{panel} {LABELS['share']}", fontsize=8)
         figure.legend(handles=[*keys, RANDOM_KEY], loc="outside upper center", ncols=3)
         plt.close(figure)
     return figure

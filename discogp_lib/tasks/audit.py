@@ -69,13 +69,13 @@ def audit_table(
     the source, a fixed sample before any filter: `first_token` and `whole_word` on the rows
     without a tie, `whole_word_all` on all of them, `rows_scored` how many these are.
     """
-    from discogp_lib.evaluate import label_logits
+    from discogp_lib.evaluate import is_right, label_logits
     from discogp_lib.tasks.load import task_rows
     from discogp_lib.tasks.words import score_words
 
     lines = []
     for task in tasks:
-        right = label_logits(model, task.test).argmax(dim=1).cpu() == task.test.targets
+        right = is_right(label_logits(model, task.test).cpu(), task.test.targets)
         scores = score_words(task_rows(task.name, model, seed=seed).rows, model, max_rows=max_rows)
         audit = task.audit
         lines.append(

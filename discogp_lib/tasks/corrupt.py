@@ -14,6 +14,8 @@ def corrupted_prompts(encoded: Sequence[EncodedRow]) -> tuple[list[tuple[int, ..
     the counterpart is another prompt: from the same template, of another class (another first
     token of the answer in relations and where there is one class only) and exactly as long; among
     these the one with most tokens in common, place by place, then the nearest in the list.
+    The other prompt may be of another split: what is learned from it is no answer, but methods that
+    put its values in the place of a clean prompt's have then read prompts that they are tested on.
     A row for which there is none keeps its own prompt, so that interchange ablation changes
     nothing on it: such rows are counted in the audit.
     """

@@ -72,10 +72,10 @@ def _listed(words: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {hidden} more" if hidden else "")
 
 
-def relations_table(model: MaskedTransformer, relations: Sequence[str] = ()) -> pd.DataFrame:
+def relations_table(model: MaskedTransformer) -> pd.DataFrame:
     """The relations: the question, our number of queries beside the paper's, the answers."""
     lines = []
-    for relation in relations or RELATIONS:
+    for relation in RELATIONS:
         rows = task_rows(f"pararel/{relation}", model).rows
         lines.append(
             {

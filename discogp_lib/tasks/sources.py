@@ -41,6 +41,7 @@ PARAREL_URL = (
 )
 PAIRS_PATHS = ("PARAREL/query_pairs.json", "BingDistantTREx/query_pairs.json")
 """Upstream keeps the subject-object pairs under both names; the contents decide."""
+IOI_NAMES_SHA256 = "f0a2042078beb4cfa3fc5cd867037bd550807912458dfede2182d48e125174c7"
 PAIRS_SHA256 = {
     "P103": "e02ec53cbb6e8ed40f2e6cce775399924cf4eacd7b2171710ed54175ab064d57",
     "P138": "ce5f160235ff49d75d0d6aa929ea7cfd5f94c09647f50fa22d95b6ce710be1b3",
@@ -149,7 +150,14 @@ def ioi_names() -> tuple[list[str], str] | None:
     path = local_file("ioi", "ioi_templates.json")
     if path is None:
         return None
-    return [str(name) for name in json.loads(path.read_text("utf-8"))["NAMES"]], LOCAL
+
+    def right(content: bytes) -> bool:
+        return canonical_sha256(json.loads(content).get("NAMES")) == IOI_NAMES_SHA256
+
+    content = path.read_bytes()
+    if not _is_right(content, right):
+        raise TaskError(_changed("the names of IOI", path))
+    return json.loads(content)["NAMES"], LOCAL
 
 
 def _checked(

@@ -140,6 +140,15 @@ def test_a_folder_comes_first_and_is_checked_too(monkeypatch, tmp_path):
         sources.blimp_pairs(name)
 
 
+@pytest.mark.parametrize("content", ['{"NAMES": ["Anna"]}', "{", '{"x": 1}', "[]"])
+def test_other_names_than_those_of_ioi_are_refused(monkeypatch, tmp_path, content):
+    monkeypatch.setenv("DISCOGP_DATA", str(tmp_path))
+    (tmp_path / "ioi").mkdir()
+    (tmp_path / "ioi" / "ioi_templates.json").write_text(content)
+    with pytest.raises(TaskError, match="another SHA-256"):
+        sources.ioi_names()
+
+
 def test_a_folder_that_is_none_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("DISCOGP_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(TaskError, match="which is not a folder"):
