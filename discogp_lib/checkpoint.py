@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from discogp_lib.errors import RunError
 from discogp_lib.paths import atomic_path
 
 FORMAT = 1
@@ -90,8 +91,14 @@ class SearchCheckpoint:
             "seconds": json.dumps(_add(self.earlier, seconds_since(self._begun))),
         }
         cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        with atomic_path(self.path) as temporary:
-            save_file(cpu, temporary, metadata=header)
+        try:
+            with atomic_path(self.path) as temporary:
+                save_file(cpu, temporary, metadata=header)
+        except (OSError, SafetensorError) as error:
+            raise RunError(
+                f"The search cannot be kept in {self.path} ({error}); make room on the disk and "
+                "call it again: it goes on from its last checkpoint."
+            ) from error
 
     def load(self) -> Saved | None:
         """The checkpoint of this very search, if there is a whole one."""

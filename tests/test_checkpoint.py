@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from discogp_lib import checkpoint
 from discogp_lib.checkpoint import SearchCheckpoint, seconds_of_earlier_processes
+from discogp_lib.errors import RunError
 
 TENSORS = {"weights.logits": torch.randn(50), "best.edges": torch.arange(9, dtype=torch.uint8)}
 STATE = {"step": 7, "rank": [float("inf")], "curve": [{"step": 5.0}], "status": ""}
@@ -38,6 +40,19 @@ def test_views_and_gradients_do_not_matter(store: SearchCheckpoint):
 def test_last_one_counts(store: SearchCheckpoint):
     store.save(TENSORS, {**STATE, "step": 8})
     assert store.load().state["step"] == 8
+    assert [p.name for p in store.path.parent.iterdir()] == ["search.0"]
+
+
+def test_on_a_full_disk_the_last_one_stays(
+    store: SearchCheckpoint, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(RunError, match="make room on the disk"):
+        store.save(TENSORS, {**STATE, "step": 8})
+    assert store.load().state == STATE
     assert [p.name for p in store.path.parent.iterdir()] == ["search.0"]
 
 
