@@ -43,9 +43,16 @@ def sheaf_drawing(nodes: pd.DataFrame, edges: pd.DataFrame) -> Figure:
                 strict=True,
             )
         ]
-        figure.legend(handles=keys, loc="outside upper center", ncols=len(keys))
+        keys.append(_ring_key(nodes["share"].max()))
+        figure.legend(handles=keys, loc="outside upper center", ncols=len(keys), columnspacing=1)
         plt.close(figure)
     return figure
+
+
+def _ring_key(largest: float) -> Line2D:
+    """The share of a node's weights that its ring stands for."""
+    label = f"ring: {largest:.0%} kept"
+    return Line2D([], [], marker="o", linestyle="none", color="0.6", fillstyle="none", label=label)
 
 
 def caption_sheaf(nodes: pd.DataFrame, edges: pd.DataFrame) -> str:
@@ -96,7 +103,8 @@ def sheaf_comparison(
             for count in [int((edges["where"] == where).sum())]
             for hidden in [" (not drawn)" if crowded and where != "both" else ""]
         ]
-        figure.legend(handles=keys, loc="outside upper center", ncols=3)
+        keys.append(_ring_key(largest))
+        figure.legend(handles=keys, loc="outside upper center", ncols=len(keys), columnspacing=1)
         plt.close(figure)
     return figure
 
