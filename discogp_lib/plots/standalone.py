@@ -48,7 +48,7 @@ def standalone_shares(table: pd.DataFrame) -> Figure:
         accuracies.plot(
             table["full_accuracy"], places, "|", color="black", markersize=10, label="full model"
         )
-        accuracies.plot(table["accuracy"], places, "o", color="#0072B2", label="the file alone")
+        accuracies.plot(table["accuracy"], places, "o", color="0.35", label="the file alone")
         accuracies.set_xlim(0, 1.03)
         accuracies.set_xlabel("accuracy")
         for axes in (shares, accuracies):
