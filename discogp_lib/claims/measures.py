@@ -134,10 +134,13 @@ def lead_over(
     """By how much DiscoGP is better than the best rival that was run, by task and seed.
 
     Accuracies and KL are subtracted; of densities it is the share of the rival's that is saved.
+    Of a task those seeds count on which the most rivals were run.
     """
     found = first_and_any(evidence, column, ("discogp", *rivals), tasks)
     if found is None:
         return None
+    run = found.wide.notna().sum(axis=1)
+    found = replace(found, wide=found.wide[run == run.groupby("short_name").transform("max")])
     ours, theirs = found.wide["discogp"], found.wide[list(rivals)]
     if column.endswith("density"):
         return Lead(1 - ours / theirs.min(axis=1), found)

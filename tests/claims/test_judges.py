@@ -83,6 +83,21 @@ def test_one_baseline_on_one_task_refutes_that_it_is_ahead_of_all() -> None:
     assert "smallest -5.0% (IOI)" in found.measured
 
 
+def test_seeds_with_fewer_rivals_do_not_count() -> None:
+    told = runs_of(
+        """
+        discogp AGA 0 accuracy=0.8
+        discogp AGA 1 accuracy=0.8
+        weight_pruning AGA 0 accuracy=0.9
+        eap AGA 0 accuracy=0.1
+        eap AGA 1 accuracy=0.1
+        """
+    )
+    found = JUDGES["best_accuracy"](told)
+    assert found.verdict == Verdict.NOT_REPRODUCED
+    assert found.value == pytest.approx(-0.1)
+
+
 def test_seeds_with_unlike_tasks_give_no_interval() -> None:
     told = runs_of(
         """
