@@ -5,21 +5,16 @@ import inspect
 import pytest
 
 import discogp_lib as dgp
-from discogp_lib.methods.acdc import AcdcConfig
-from discogp_lib.methods.controls import MagnitudeConfig, MatchedConfig, RandomConfig
-from discogp_lib.methods.eap import EapConfig, EapIgConfig
+from discogp_lib.config import SearchConfig
+from discogp_lib.discover import CONFIGS
+from discogp_lib.methods.controls import MatchedConfig
 from discogp_lib.methods.edge_config import EdgeConfig
 from discogp_lib.sheaf import Sheaf
 from tests.reference import masked, planted_gpt2, planted_task
 
-CONFIGS = {
-    "acdc": AcdcConfig,
-    "eap": EapConfig,
-    "eap_ig": EapIgConfig,
-    "random": RandomConfig,
-    "random_matched": MatchedConfig,
-    "magnitude": MagnitudeConfig,
-}
+
+def test_every_method_has_its_kind_of_settings():
+    assert set(CONFIGS) == set(dgp.METHODS)
 
 
 @pytest.mark.parametrize("name", dgp.METHODS)
@@ -28,7 +23,7 @@ def test_methods_share_one_signature(name):
     assert parameters == ["model", "task", "config", "seed", "checkpoint", "progress"]
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [n for n, kind in CONFIGS.items() if kind is not SearchConfig])
 def test_a_sheaf_says_where_it_comes_from(name, tmp_path):
     model, task = masked(planted_gpt2()), planted_task(8)
     config = MatchedConfig.like(Sheaf.full(model)) if name == "random_matched" else None
