@@ -161,7 +161,7 @@ def ahead(
     that all rivals were run on.
     """
     lead = lead_over(evidence, column, rivals, tasks)
-    if lead is not None and per_task(lead.by).min() >= -tolerance:
+    if lead is not None and per_task(lead.by).round(9).min() >= -tolerance:
         whole = lead.found.whole
         lead = Lead(lead.by[whole.wide.index], whole) if whole.tasks else None
     if lead is None:
