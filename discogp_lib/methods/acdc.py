@@ -8,11 +8,13 @@ Edges are judged in chains: several masks are evaluated at once, each cutting on
 every edge before it were cut. The verdicts hold up to the first edge that has to stay, and the
 next chain begins after it. The result is that of judging one edge at a time.
 
-In a model with tens of thousands of edges even that takes hours a threshold. There edges may be
-judged by halves instead: a run of neighbours is cut whole if that raises KL by less than the
-threshold for each of them, else its halves are judged, down to single edges. A trial that would
-cut too many then stops before the block of edges that falls below the budget, and is the last:
-its threshold holds from the logits down to there, and that of the trial before it from there on.
+In a model with tens of thousands of edges even that takes hours a threshold. There the edges of a
+block may be judged together: ranked by what cutting each seems to cost, and of the masks that keep
+the 0, 1, 2, 4, ... dearest of them the one is taken whose KL plus threshold x edges is least. An
+edge is kept if it is worth the threshold, as before, but edges are no longer asked one by one. A
+trial that would cut too many then stops before the block that falls below the budget, and is the
+last: its threshold holds from the logits down to there, and that of the trial before it from there
+on.
 
 The threshold is tuned to a budget of edges in two steps. Runs from the full model at smaller and
 smaller thresholds go on until one keeps enough edges. From its sheaf the threshold rises: each
@@ -44,6 +46,7 @@ from discogp_lib.graph import Group
 from discogp_lib.methods.base import labelled
 from discogp_lib.methods.budget import at_least, edge_sheaf, kept_edges, some_prompts
 from discogp_lib.methods.edge_config import EdgeConfig
+from discogp_lib.methods.forecast import expected_costs
 from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks, dead_receivers
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
@@ -53,9 +56,9 @@ from discogp_lib.unrolled import UnrolledStream
 FIRST_THRESHOLD = 1e-4
 """Where the tuning begins, in nats."""
 
-FALL, FALL_BY_HALVES = 10.0, 10.0**0.5
-"""Factors by which it falls until enough edges stay. By halves a run takes the longer the more
-edges it keeps, and too small a threshold costs more than another run."""
+FALL, FALL_RANKED = 10.0, 10.0**0.5
+"""Factors by which it falls until enough edges stay. Ranked, a run takes the longer the more edges
+it keeps, and too small a threshold costs more than another run."""
 
 SMALLEST_THRESHOLD = 1e-6
 """Below, verdicts are about rounding errors."""
@@ -85,9 +88,9 @@ class AcdcConfig(EdgeConfig):
     prompts: int = 32
     """Training prompts that the edges are judged on, drawn by the seed."""
 
-    together: int = 1
-    """Edges judged at once at first, and by halves if they cannot all be cut; 1 is ACDC as it was
-    published. Ours, for models with many edges."""
+    ranked: bool = False
+    """Judge the edges of a block together, ranked by what they seem to cost, and not one at a
+    time as published. Ours, for models with many edges."""
 
     threshold: float | None = None
     """An edge stays if cutting it raises KL by at least this, in nats. None: tuned so that the
@@ -97,8 +100,6 @@ class AcdcConfig(EdgeConfig):
         super().__post_init__()
         if self.threshold is not None and self.edge_density is not None:
             raise ConfigError("Give a threshold or an edge_density, not both.")
-        if self.together < 1:
-            raise ConfigError(f"together must be at least 1, not {self.together}.")
         if self.threshold is not None and not self.threshold > 0:
             raise ConfigError(f"threshold must be above 0, not {self.threshold}.")
 
@@ -181,7 +182,7 @@ class AcdcSearch:
     def run(self, threshold: float, start: Trial | None = None, least: int = 0) -> Trial:
         """Decide on every edge, of the full model or of an earlier trial's sheaf.
 
-        Given up when fewer than `least` edges are left; by halves, stopped before that.
+        Given up when fewer than `least` edges are left; ranked, stopped before that.
         """
         graph = self.model.graph
         mask = torch.ones(graph.n_edges, dtype=torch.bool) if start is None else start.mask.clone()
@@ -197,7 +198,7 @@ class AcdcSearch:
                 bar.set_postfix_str(f"density {int(mask.sum()) / graph.n_edges:.2%}")
                 if least and self._kept(mask).sum() < least:
                     complete = False
-                    if self.by_halves:
+                    if self.ranked:
                         mask, kl = before
                     break
         mask = self._kept(mask)
@@ -209,9 +210,9 @@ class AcdcSearch:
         return trial
 
     @property
-    def by_halves(self) -> bool:
-        """Whether edges are judged by halves, and not one by one as published."""
-        return self.config.together > 1
+    def ranked(self) -> bool:
+        """Whether the edges of a block are judged together, and not one by one as published."""
+        return self.config.ranked
 
     def _kept(self, mask: Bool[Tensor, " edge"]) -> Bool[Tensor, " edge"]:
         """The mask after post-hoc pruning."""
@@ -244,7 +245,7 @@ class AcdcSearch:
         if not edges:
             return kl
         upstream = Upstream(graph, block, mask, outputs, self.reference)
-        judge = self._judge_halves if self.by_halves else self._judge_chains
+        judge = self._judge_ranked if self.ranked else self._judge_chains
         return judge(upstream, mask, kl, threshold, edges)
 
     def _judge_chains(
@@ -273,7 +274,7 @@ class AcdcSearch:
                 size = min(2 * size, self.longest_chain)
         return kl
 
-    def _judge_halves(
+    def _judge_ranked(
         self,
         upstream: Upstream,
         mask: Bool[Tensor, " edge"],
@@ -281,20 +282,24 @@ class AcdcSearch:
         threshold: float,
         edges: list[int],
     ) -> float:
-        """Judge runs of edges, and the halves of those that cannot be cut whole."""
-        size = self.config.together
-        waiting = [edges[i : i + size] for i in range(0, len(edges), size)][::-1]
-        while waiting:
-            run = waiting.pop()
+        """Keep as many of the dearest edges as make KL + threshold x edges the least.
+
+        Every edge kept is then worth about the threshold, as if they had been judged one by one.
+        """
+        costs = expected_costs(self.model, self.split, upstream, mask, self.log_full)
+        costs = costs[torch.tensor(edges) - upstream.block.start]
+        dearest = torch.tensor(edges)[costs.abs().argsort(stable=True, descending=True)]
+        best, best_kl, best_total = mask.clone(), kl, kl + threshold * len(edges)
+        kept = 0
+        while threshold * kept < best_total and kept < len(edges):
             without = mask.clone()
-            without[run] = False
+            without[dearest[kept:]] = False
             (value,) = self._measure(upstream, without.unsqueeze(0))
-            if value - kl < threshold * len(run):
-                mask[run], kl = False, value
-            elif len(run) > 1:
-                half = len(run) // 2
-                waiting += [run[half:], run[:half]]
-        return kl
+            if value + threshold * kept < best_total:
+                best, best_kl, best_total = without, value, value + threshold * kept
+            kept = max(1, 2 * kept)
+        mask.copy_(best)
+        return best_kl
 
     def _measure(self, upstream: Upstream, masks: Bool[Tensor, "mask edge"]) -> list[float]:
         """KL of each mask; where some are known, of those up to the first unknown one."""
@@ -349,7 +354,7 @@ class AcdcSearch:
             if enough:
                 return min(enough, key=lambda t: t.edges)
             tried = [t.threshold for t in self.trials if t.start is None]
-            fall = FALL_BY_HALVES if self.by_halves else FALL
+            fall = FALL_RANKED if self.ranked else FALL
             threshold = min(tried) / fall if tried else FIRST_THRESHOLD
             if threshold < 0.9 * SMALLEST_THRESHOLD:
                 return None

@@ -12,6 +12,7 @@ from discogp_lib.errors import ConfigError
 from discogp_lib.evaluate import final_states, kl_divergence, project_labels
 from discogp_lib.methods.acdc import AcdcConfig, AcdcSearch, acdc
 from discogp_lib.methods.budget import edge_sheaf, some_prompts
+from discogp_lib.methods.forecast import expected_costs
 from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks, dead_receivers
 from tests.reference import (
     make_split,
@@ -113,54 +114,49 @@ def test_the_length_of_chains_does_not_matter(model, task, length):
     assert torch.equal(search.run(0.01).mask, usual.mask)
 
 
-def halved(model, task, config, edges, mask, current):
-    """A run of edges by the definition: cut whole if it is cheap per edge, else its halves."""
-    without = mask.clone()
-    without[edges] = False
-    after = label_kl(model, some_prompts(task, config.prompts, 0), without, None)
-    if after - current < config.threshold * len(edges):
-        return without, after
-    if len(edges) == 1:
-        return mask, current
-    middle = len(edges) // 2
-    for half in (edges[:middle], edges[middle:]):
-        mask, current = halved(model, task, config, half, mask, current)
-    return mask, current
-
-
-def blocks_by_halves(model, task, config, mask=None, current=0.0, least=0):
+def ranked(model, task, config, mask=None, current=0.0, least=0):
     """All blocks by the definition, up to the one that would leave too few edges."""
     mask = torch.ones(model.graph.n_edges, dtype=torch.bool) if mask is None else mask.clone()
+    search = AcdcSearch(model, task, config)
+    outputs = search._outputs_under(mask)
     for block in blocks(model.graph):
         before = mask.clone()
-        dead = dead_receivers(model.graph, block, mask, zero=True)
+        dead = dead_receivers(model.graph, block, mask, zero=search.reference is None)
         block.matrix(mask)[dead] = False
+        upstream = Upstream(model.graph, block, mask, outputs, search.reference)
+        costs = expected_costs(model, search.split, upstream, mask, search.log_full).abs().tolist()
         edges = [e for e in reversed(range(block.start, block.stop)) if mask[e]]
-        for i in range(0, len(edges), config.together):
-            run = edges[i : i + config.together]
-            mask, current = halved(model, task, config, run, mask, current)
-        if edge_sheaf(model, mask, "zero").kept_edges < least:
-            return edge_sheaf(model, before, "zero")
-    return edge_sheaf(model, mask, "zero")
+        dearest = sorted(edges, key=lambda e: -costs[e - block.start])
+        found = [(current + config.threshold * len(edges), current, mask)]
+        for kept in [0, 1, 2, 4, 8, 16, 32, 64]:
+            if edges and kept < len(edges):
+                without = mask.clone()
+                without[dearest[kept:]] = False
+                reference = reference_for(config.ablation, model, task)
+                kl = label_kl(model, search.split, without, reference)
+                found.append((kl + config.threshold * kept, kl, without))
+        _, current, mask = min(found, key=lambda f: f[0])
+        if edge_sheaf(model, mask, config.ablation).kept_edges < least:
+            return edge_sheaf(model, before, config.ablation)
+    return edge_sheaf(model, mask, config.ablation)
 
 
-@pytest.mark.parametrize("together", [5, 64])
-def test_judging_by_halves_is_what_it_says(model, task, together):
-    config = AcdcConfig(threshold=0.003, together=together)
-    search = AcdcSearch(model, task, config)
-    expected = blocks_by_halves(model, task, config)
-    assert search.sheaf(search.run(config.threshold)) == expected
+@pytest.mark.parametrize("ablation", ABLATIONS)
+def test_judging_ranked_edges_is_what_it_says(model, task, ablation):
+    config = AcdcConfig(ablation=ablation, threshold=0.003, ranked=True)
+    expected = ranked(model, task, config)
+    assert acdc(model, task, config, progress=False) == expected
     assert 0 < expected.kept_edges < expected.n_edges
 
 
-def test_by_halves_a_trial_stops_at_the_budget(model, task):
-    search = AcdcSearch(model, task, AcdcConfig(together=5))
+def test_ranked_a_trial_stops_at_the_budget(model, task):
+    search = AcdcSearch(model, task, AcdcConfig(ranked=True))
     start = search.run(1e-4)
-    config = AcdcConfig(threshold=0.05, together=5)
-    free = blocks_by_halves(model, task, config, start.mask, start.kl)
+    config = AcdcConfig(threshold=0.05, ranked=True)
+    free = ranked(model, task, config, start.mask, start.kl)
     for least in range(free.kept_edges + 1, start.edges, 3):
         trial = search.run(0.05, start=start, least=least)
-        expected = blocks_by_halves(model, task, config, start.mask, start.kl, least)
+        expected = ranked(model, task, config, start.mask, start.kl, least)
         assert search.sheaf(trial) == expected
         assert not trial.complete
         assert least <= trial.edges <= start.edges
@@ -168,30 +164,25 @@ def test_by_halves_a_trial_stops_at_the_budget(model, task):
 
 
 @pytest.mark.parametrize("density", [0.2, 0.4, 0.6])
-def test_by_halves_a_stopped_trial_is_the_last(model, task, density):
-    search = AcdcSearch(model, task, AcdcConfig(edge_density=density, together=5))
+def test_ranked_a_stopped_trial_is_the_last(model, task, density):
+    search = AcdcSearch(model, task, AcdcConfig(edge_density=density, ranked=True))
     best = search.tune(density)
     assert best is search.trials[-1]
     assert best.edge_density >= density
     assert all(trial.complete for trial in search.trials[:-1])
 
 
-def test_halves_of_single_edges_are_the_published_acdc(model, task, monkeypatch):
-    config = AcdcConfig(threshold=0.01)
-    one_by_one = AcdcSearch(model, task, config)
-    monkeypatch.setattr(one_by_one, "_judge_chains", one_by_one._judge_halves)
-    assert one_by_one.sheaf(one_by_one.run(0.01)) == acdc(model, task, config, progress=False)
-
-
-def test_a_planted_circuit_is_found_by_halves():
+def test_a_planted_circuit_is_found_ranked():
     model, task = masked(planted_gpt2()), planted_task()
-    chains, halves = (
-        AcdcSearch(model, task, AcdcConfig(threshold=0.05, together=n)) for n in (1, 16)
+    one_by_one, together = (
+        AcdcSearch(model, task, AcdcConfig(threshold=0.05, ranked=ranked))
+        for ranked in (False, True)
     )
-    sheaf = halves.sheaf(halves.run(0.05))
+    sheaf = together.sheaf(together.run(0.05))
     assert dgp.evaluate(model, sheaf, task.test).accuracy == 1.0
-    chains.run(0.05)
-    assert halves.evaluated < chains.evaluated
+    assert sheaf.kept_edges <= 10
+    one_by_one.run(0.05)
+    assert together.evaluated < one_by_one.evaluated
 
 
 def test_a_planted_circuit_is_found():
@@ -218,11 +209,11 @@ def test_the_budget_is_met_and_hardly_exceeded(task, ablation):
     assert any(t["edges"] == sheaf.kept_edges and t["complete"] for t in found["trials"])
 
 
-@pytest.mark.parametrize(("together", "fall"), [(1, 10.0), (5, 10.0**0.5)])
-def test_a_budget_that_no_threshold_leaves_is_told(together, fall):
+@pytest.mark.parametrize(("ranked", "fall"), [(False, 10.0), (True, 10.0**0.5)])
+def test_a_budget_that_no_threshold_leaves_is_told(ranked, fall):
     """Most of the planted model does nothing at all."""
     model, task = masked(planted_gpt2()), planted_task(16)
-    config = AcdcConfig(edge_density=0.9, together=together)
+    config = AcdcConfig(edge_density=0.9, ranked=ranked)
     found = (sheaf := acdc(model, task, config, progress=False)).metadata["found"]
     assert found["status"] == "no threshold leaves as many edges"
     assert sheaf.kept_edges == max(t["edges"] for t in found["trials"])
@@ -259,8 +250,6 @@ def test_settings_that_contradict_each_other():
         AcdcConfig(threshold=0.1, edge_density=0.1)
     with pytest.raises(ConfigError, match="above 0"):
         AcdcConfig(threshold=0.0)
-    with pytest.raises(ConfigError, match="at least 1"):
-        AcdcConfig(together=0)
     with pytest.raises(ConfigError, match="0 to 1"):
         AcdcConfig(edge_density=5.0)
     config = AcdcConfig(edge_density=0.1)
