@@ -50,15 +50,14 @@ def answer_log_odds(
     model: MaskedTransformer,
     states: Float[Tensor, "prompt d_model"],
     labels: Int[Tensor, "prompt label"],
-    answers: Int[Tensor, " prompt"] | None = None,
 ) -> Float[Tensor, " prompt"]:
-    """Log-odds of an answer, by default the most likely label, against all others of its set.
+    """Log-odds of the most likely label against all others of its set.
 
-    Unlike the losses they have a gradient at the full model, and unlike a likelihood one that
-    does not fade where the model is sure.
+    Unlike the losses it has a gradient at the full model, and unlike a likelihood one that does
+    not fade where the model is sure.
     """
     log_labels = label_log_probabilities(model, states, labels)
-    answers = (log_labels.argmax(-1) if answers is None else answers).unsqueeze(-1)
+    answers = log_labels.argmax(-1, keepdim=True)
     others = log_labels.scatter(-1, answers, -torch.inf).logsumexp(-1)
     return log_labels.gather(-1, answers).squeeze(-1) - others
 

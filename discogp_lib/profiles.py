@@ -182,7 +182,7 @@ PROFILES = {
             about="SmolLM2-135M on real BLiMP, IOI and PARAREL; days on two cores, run by run",
             more_seeds={"ioi": (1, 2), "blimp/anaphor_number_agreement": (1, 2)},
             # One edge at a time, 70,651 of them, would take a day a task.
-            acdc={"prompts": 8, "together": 64},
+            acdc={"prompts": 32, "ranked": True},
         ),
         Profile(
             name="paper",

@@ -54,12 +54,6 @@ class UnrolledStream:
         self.buffer.outputs[:, 0] = start
         self.buffer.relate(0, 1)
 
-    def resume(self, first: int, outputs: Float[Tensor, "sender token d_model"]) -> None:
-        """Take what some senders wrote, and go on behind them; no gradient flows back."""
-        stop = first + len(outputs)
-        self.buffer.outputs[:, first:stop] = outputs.transpose(0, 1)
-        self.buffer.relate(first, stop)
-
     def read(
         self,
         group: Group,
@@ -189,13 +183,9 @@ class _Buffer:
     def matrix_gradient(
         self, matrix: Tensor, grad: Tensor, tokens: slice, first: int = 0
     ) -> Tensor:
-        """Gradient of `mix` for each matrix, from its own tokens."""
+        """Gradient of `mix` for the (single) matrix."""
         outputs = self.outputs[tokens, first : first + matrix.shape[2]]
-        products = torch.bmm(grad, outputs.transpose(1, 2))
-        if len(matrix) == 1:
-            return products.sum(0, keepdim=True)
-        which = _mask_of(tokens, len(self.outputs) // len(matrix), matrix.device)
-        return torch.zeros_like(matrix).index_add_(0, which, products)
+        return torch.bmm(grad, outputs.transpose(1, 2)).sum(0, keepdim=True)
 
     def audible(self, scale: Tensor, norm: Norm, n_senders: int) -> Tensor:
         """The norm's factors for the gradient, tamed where a receiver hears nothing.
@@ -225,12 +215,9 @@ def _per_token(matrix: Tensor, buffer: _Buffer, tokens: slice) -> Tensor:
     n_masks, n_tokens = len(matrix), len(buffer.outputs)
     if n_masks == 1:
         return matrix.expand(tokens.stop - tokens.start, -1, -1)
-    return matrix[_mask_of(tokens, n_tokens // n_masks, matrix.device)]
-
-
-def _mask_of(tokens: slice, run: int, device: torch.device) -> Int[Tensor, " token"]:
-    """Which mask each token is under, where each mask has a run of tokens."""
-    return torch.arange(tokens.start, tokens.stop, device=device) // run
+    run = n_tokens // n_masks
+    which = torch.arange(tokens.start, tokens.stop, device=matrix.device) // run
+    return matrix[which]
 
 
 def _folds(weight: Float[Tensor, "receiver d_model out"], n_tokens: int) -> bool:

@@ -9,9 +9,9 @@ every edge before it were cut. The verdicts hold up to the first edge that has t
 next chain begins after it. The result is that of judging one edge at a time.
 
 In a model with tens of thousands of edges even that takes hours a threshold. There the edges of a
-block may be judged together: ranked by what cutting each seems to cost, and of the masks that keep
-the 0, 1, 2, 4, ... dearest of them the one is taken whose KL plus threshold x edges is least. An
-edge is kept if it is worth the threshold, as before, but edges are no longer asked one by one. A
+block may be judged together: ranked by the size of what their senders write, and of the masks that
+keep the 0, 1, 2, 4, ... largest of them the one is taken whose KL plus threshold x edges is least.
+An edge is kept if it is worth the threshold, as before, but edges are no longer asked one by one. A
 trial that would cut too many then stops before the block that falls below the budget, and is the
 last: its threshold holds from the logits down to there, and that of the trial before it from there
 on.
@@ -46,19 +46,18 @@ from discogp_lib.graph import Group
 from discogp_lib.methods.base import labelled
 from discogp_lib.methods.budget import at_least, edge_sheaf, kept_edges, some_prompts
 from discogp_lib.methods.edge_config import EdgeConfig
-from discogp_lib.methods.forecast import expected_costs
 from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks, dead_receivers
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Task
 from discogp_lib.unrolled import UnrolledStream
 
-FIRST_THRESHOLD = 1e-4
-"""Where the tuning begins, in nats."""
+FIRST_THRESHOLD, FALL = 1e-4, 10.0
+"""Where the tuning begins, in nats, and the factor by which it falls until enough edges stay."""
 
-FALL, FALL_RANKED = 10.0, 10.0**0.5
-"""Factors by which it falls until enough edges stay. Ranked, a run takes the longer the more edges
-it keeps, and too small a threshold costs more than another run."""
+FIRST_THRESHOLD_RANKED, FALL_RANKED = 1e-3, 10.0**0.5
+"""The same for ranked edges. A run then takes the longer the more edges it keeps, and too small a
+threshold costs more than another run."""
 
 SMALLEST_THRESHOLD = 1e-6
 """Below, verdicts are about rounding errors."""
@@ -89,7 +88,7 @@ class AcdcConfig(EdgeConfig):
     """Training prompts that the edges are judged on, drawn by the seed."""
 
     ranked: bool = False
-    """Judge the edges of a block together, ranked by what they seem to cost, and not one at a
+    """Judge the edges of a block together, ranked by the size of what they carry, and not one at a
     time as published. Ours, for models with many edges."""
 
     threshold: float | None = None
@@ -245,8 +244,10 @@ class AcdcSearch:
         if not edges:
             return kl
         upstream = Upstream(graph, block, mask, outputs, self.reference)
-        judge = self._judge_ranked if self.ranked else self._judge_chains
-        return judge(upstream, mask, kl, threshold, edges)
+        if self.ranked:
+            edges = _largest_first(edges, block, outputs)
+            return self._judge_ranked(upstream, mask, kl, threshold, edges)
+        return self._judge_chains(upstream, mask, kl, threshold, edges)
 
     def _judge_chains(
         self,
@@ -282,18 +283,15 @@ class AcdcSearch:
         threshold: float,
         edges: list[int],
     ) -> float:
-        """Keep as many of the dearest edges as make KL + threshold x edges the least.
+        """Keep as many of the first edges as make KL + threshold x edges the least.
 
         Every edge kept is then worth about the threshold, as if they had been judged one by one.
         """
-        costs = expected_costs(self.model, self.split, upstream, mask, self.log_full)
-        costs = costs[torch.tensor(edges) - upstream.block.start]
-        dearest = torch.tensor(edges)[costs.abs().argsort(stable=True, descending=True)]
         best, best_kl, best_total = mask.clone(), kl, kl + threshold * len(edges)
         kept = 0
         while threshold * kept < best_total and kept < len(edges):
             without = mask.clone()
-            without[dearest[kept:]] = False
+            without[edges[kept:]] = False
             (value,) = self._measure(upstream, without.unsqueeze(0))
             if value + threshold * kept < best_total:
                 best, best_kl, best_total = without, value, value + threshold * kept
@@ -354,8 +352,10 @@ class AcdcSearch:
             if enough:
                 return min(enough, key=lambda t: t.edges)
             tried = [t.threshold for t in self.trials if t.start is None]
-            fall = FALL_RANKED if self.ranked else FALL
-            threshold = min(tried) / fall if tried else FIRST_THRESHOLD
+            first, fall = FIRST_THRESHOLD, FALL
+            if self.ranked:
+                first, fall = FIRST_THRESHOLD_RANKED, FALL_RANKED
+            threshold = min(tried) / fall if tried else first
             if threshold < 0.9 * SMALLEST_THRESHOLD:
                 return None
             self.run(threshold)
@@ -391,6 +391,14 @@ class AcdcSearch:
             hashes = saved.tensors["hashes"].numpy().tobytes()
             values = saved.tensors["values"].tolist()
             self.measured = {hashes[16 * i : 16 * i + 16]: v for i, v in enumerate(values)}
+
+
+def _largest_first(
+    edges: list[int], block: Group, outputs: Float[Tensor, "sender token d_model"]
+) -> list[int]:
+    """The edges by the size of what their senders write, mean over tokens."""
+    sizes = outputs[: block.n_senders].norm(dim=-1).mean(1).tolist()
+    return sorted(edges, key=lambda edge: -sizes[(edge - block.start) % block.n_senders])
 
 
 def _by_sender(
