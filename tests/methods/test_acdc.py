@@ -183,6 +183,20 @@ def test_a_planted_circuit_is_found_ranked():
     assert together.evaluated < one_by_one.evaluated
 
 
+@pytest.mark.parametrize("name", ["blimp/anaphor_gender_agreement", "pararel/P36"])
+def test_ranked_edges_do_a_task_as_well_as_edges_judged_one_by_one(name):
+    """On the mini model, at 6 % of the edges; dev prompts."""
+    model = dgp.load_model("mini")
+    task = dgp.load_task(name, model)
+    accuracies = []
+    for ranked in (False, True):
+        config = AcdcConfig(prompts=16, edge_density=0.06, ranked=ranked)
+        sheaf = acdc(model, task, config, progress=False)
+        assert 0.06 <= sheaf.edge_density < 0.075
+        accuracies.append(dgp.evaluate(model, sheaf, task.dev).accuracy)
+    assert accuracies[1] > accuracies[0] - 0.03 > 0.9
+
+
 def test_a_planted_circuit_is_found():
     model, task = masked(planted_gpt2()), planted_task()
     sheaf = acdc(model, task, AcdcConfig(threshold=0.05), progress=False)
