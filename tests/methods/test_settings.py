@@ -43,10 +43,10 @@ def test_discogp_still_needs_no_budget():
 
 def test_a_profile_may_have_its_own_acdc():
     budget = Sheaf.full(masked(planted_gpt2()))
-    coarse = replace(QUICK, acdc={"prompts": 8, "together": 64})
+    coarse = replace(QUICK, acdc={"prompts": 8, "ranked": True})
     for name in ("acdc", "acdc@mean"):
         plain, changed = (settings_for(name, p, budget).as_dict() for p in (QUICK, coarse))
-        assert changed == {**plain, "prompts": 8, "together": 64}
+        assert changed == {**plain, "prompts": 8, "ranked": True}
     assert settings_for("eap", coarse, budget) == settings_for("eap", QUICK, budget)
 
 
