@@ -197,7 +197,7 @@ class AcdcSearch:
                 bar.set_postfix_str(f"density {int(mask.sum()) / graph.n_edges:.2%}")
                 if least and self._kept(mask).sum() < least:
                     complete = False
-                    if self.ranked:
+                    if self.config.ranked:
                         mask, kl = before
                     break
         mask = self._kept(mask)
@@ -207,11 +207,6 @@ class AcdcSearch:
         self.trials.append(trial)
         self._save()
         return trial
-
-    @property
-    def ranked(self) -> bool:
-        """Whether the edges of a block are judged together, and not one by one as published."""
-        return self.config.ranked
 
     def _kept(self, mask: Bool[Tensor, " edge"]) -> Bool[Tensor, " edge"]:
         """The mask after post-hoc pruning."""
@@ -244,7 +239,7 @@ class AcdcSearch:
         if not edges:
             return kl
         upstream = Upstream(graph, block, mask, outputs, self.reference)
-        if self.ranked:
+        if self.config.ranked:
             edges = _largest_first(edges, block, outputs)
             return self._judge_ranked(upstream, mask, kl, threshold, edges)
         return self._judge_chains(upstream, mask, kl, threshold, edges)
@@ -287,7 +282,7 @@ class AcdcSearch:
 
         Every edge kept is then worth about the threshold, as if they had been judged one by one.
         """
-        best, best_kl, best_total = mask.clone(), kl, kl + threshold * len(edges)
+        best, best_kl, best_total = mask, kl, kl + threshold * len(edges)
         kept = 0
         while threshold * kept < best_total and kept < len(edges):
             without = mask.clone()
@@ -353,7 +348,7 @@ class AcdcSearch:
                 return min(enough, key=lambda t: t.edges)
             tried = [t.threshold for t in self.trials if t.start is None]
             first, fall = FIRST_THRESHOLD, FALL
-            if self.ranked:
+            if self.config.ranked:
                 first, fall = FIRST_THRESHOLD_RANKED, FALL_RANKED
             threshold = min(tried) / fall if tried else first
             if threshold < 0.9 * SMALLEST_THRESHOLD:
