@@ -30,7 +30,8 @@ from benchmarks.step import BATCH, TOKENS, one_thread, random_gpt2, random_task
 from discogp_lib.checkpoints import Checkpoint
 from discogp_lib.methods.acdc import FIRST_THRESHOLD, AcdcConfig, AcdcSearch
 from discogp_lib.methods.eap import EapConfig, eap_scores
-from discogp_lib.methods.suffix import Upstream, blocks
+from discogp_lib.methods.measured_kl import MeasuredKL
+from discogp_lib.methods.suffix import blocks
 from discogp_lib.model import MaskedTransformer, load_model
 from discogp_lib.paths import RESULTS, atomic_path
 from discogp_lib.runs import peak_memory_mb
@@ -97,18 +98,18 @@ def measure_eap(rounds: int) -> dict[str, float]:
     }
 
 
-def seconds_per_mask(search: AcdcSearch) -> pd.DataFrame:
+def seconds_per_mask(kls: MeasuredKL) -> pd.DataFrame:
     """CPU seconds of one mask for each sampled place of the graph."""
-    graph, rows = search.model.graph, []
+    graph, rows = kls.model.graph, []
     mask = torch.ones(graph.n_edges, dtype=torch.bool)
     masks = mask.repeat(CHAIN, 1)
     for number, block in enumerate(blocks(graph)):
         if block.kind != "logits" and block.layer not in SAMPLED_LAYERS:
             continue
-        upstream = Upstream(graph, block, mask, search.outputs, search.reference)
+        upstream = kls.upstream(block, mask, kls.outputs)
         for i in range(CHAIN):
             masks[:, block.start + i] = False
-        found = timed(partial(search._evaluate, upstream, masks), 2) / CHAIN
+        found = timed(partial(kls.evaluate, upstream, masks), 2) / CHAIN
         masks[:] = True
         part = (number - 1) % 4  # the logits, then MLP, values, keys and queries of each layer
         place = "logits" if block.kind == "logits" else str(part)
@@ -120,7 +121,7 @@ def estimate_acdc() -> dict[str, float]:
     """Masks and hours of one ACDC run at one threshold."""
     model = gpt2_shape()
     search = AcdcSearch(model, random_task(50257), AcdcConfig())
-    sample, total = seconds_per_mask(search), 0.0
+    sample, total = seconds_per_mask(search.kls), 0.0
     for number, block in enumerate(blocks(model.graph)):
         n_edges = len(block.receivers) * block.n_senders
         place = "logits" if block.kind == "logits" else str((number - 1) % 4)
@@ -130,7 +131,7 @@ def estimate_acdc() -> dict[str, float]:
     small = AcdcSearch(mini, load_task(MINI_TASK, mini), AcdcConfig())
     start = time.process_time()
     small.run(FIRST_THRESHOLD)
-    masks_per_edge = small.evaluated / mini.graph.n_edges
+    masks_per_edge = small.kls.evaluated / mini.graph.n_edges
     return {
         "edges to judge": model.graph.n_edges,
         "masks per edge (mini model)": masks_per_edge,

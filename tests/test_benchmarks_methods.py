@@ -19,7 +19,7 @@ def test_the_sample_has_every_place_of_the_first_layer_and_the_logits(monkeypatc
     model = masked(planted_gpt2())
     monkeypatch.setattr("benchmarks.methods.SAMPLED_LAYERS", (0,))
     search = AcdcSearch(model, planted_task(16), AcdcConfig())
-    sample = seconds_per_mask(search)
+    sample = seconds_per_mask(search.kls)
     assert sample.place.tolist() == ["logits", "0", "1", "2", "3"]
     assert (sample.seconds > 0).all()
     assert CHAIN >= 1

@@ -21,13 +21,11 @@ smaller thresholds go on until one keeps enough edges. From its sheaf the thresh
 trial starts from the last sheaf with enough edges and cuts further, by a smaller step whenever it
 cut too many. That costs a fraction of a run per trial, and comes nearer to the budget: the size
 of a run from the full model is not monotone in its threshold. With a threshold given, ACDC is one
-run from the full model, as published. Trials share what they have measured: the KL of a mask is
-looked up before it is computed.
+run from the full model, as published. Trials share what they have measured (`measured_kl`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -38,19 +36,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from tqdm import tqdm
 
-from discogp_lib.ablation import reference_for
 from discogp_lib.checkpoint import SearchCheckpoint
 from discogp_lib.errors import ConfigError
-from discogp_lib.evaluate import final_states, kl_divergence, project_labels
 from discogp_lib.graph import Group
 from discogp_lib.methods.base import labelled
 from discogp_lib.methods.budget import at_least, edge_sheaf, kept_edges, some_prompts
 from discogp_lib.methods.edge_config import EdgeConfig
-from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks, dead_receivers
+from discogp_lib.methods.measured_kl import MeasuredKL
+from discogp_lib.methods.suffix import Upstream, blocks, dead_receivers
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Task
-from discogp_lib.unrolled import UnrolledStream
 
 FIRST_THRESHOLD, FALL = 1e-4, 10.0
 """Where the tuning begins, in nats, and the factor by which it falls until enough edges stay."""
@@ -67,17 +63,6 @@ FIRST_RISE, LAST_RISE = 2.0, 1.02
 
 NEAR = 0.02
 """A sheaf is near enough to the budget with this share of edges above it, or with one edge."""
-
-LONGEST_CHAIN = 32
-"""Masks evaluated at once at most."""
-
-CHAIN_FLOATS = {"cpu": 3 << 22}
-"""Numbers that masks evaluated at once may hold, by device: one core is busy with few."""
-
-OTHER_CHAIN_FLOATS = 1 << 28
-
-SAVE_EVERY = 500
-"""Masks evaluated between checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,22 +144,10 @@ class AcdcSearch:
         progress: bool = False,
     ) -> None:
         self.model, self.task, self.config, self.seed = model, task, config, seed
-        self.store, self.progress = store, progress
-        self.split = some_prompts(task, config.prompts, seed)
-        outputs = _by_sender(model.sender_outputs(self.split.tokens))
-        reference = reference_for(config.ablation, model, task)
-        self.reference = None if reference is None else _by_sender(reference(self.split))
-        self.outputs = outputs if self.reference is None else outputs - self.reference
-        full = project_labels(model, self.split, final_states(model, self.split))
-        self.log_full = full.double().log_softmax(-1)
-        room = CHAIN_FLOATS.get(model.device.type, OTHER_CHAIN_FLOATS) // outputs.numel()
-        self.longest_chain = max(1, min(LONGEST_CHAIN, room))
-        self.measured: dict[bytes, float] = {}
-        """KL by the hash of the mask."""
-        self.evaluated = 0
-        """Masks evaluated by this process."""
+        self.progress = progress
+        split = some_prompts(task, config.prompts, seed)
+        self.kls = MeasuredKL(model, task, split, config.ablation, store)
         self.trials: list[Trial] = []
-        self._load()
 
     # -- one threshold ------------------------------------------------------------------------
 
@@ -186,7 +159,7 @@ class AcdcSearch:
         graph = self.model.graph
         mask = torch.ones(graph.n_edges, dtype=torch.bool) if start is None else start.mask.clone()
         kl = 0.0 if start is None else start.kl
-        outputs = self.outputs if start is None else self._outputs_under(mask)
+        outputs = self.kls.outputs if start is None else self.kls.outputs_under(mask)
         complete = True
         name = f"{self.task.short_name} acdc {threshold:.2g}"
         with tqdm(total=int(mask.sum()), desc=name, disable=not self.progress) as bar:
@@ -205,23 +178,12 @@ class AcdcSearch:
         origin = None if start is None else start.threshold
         trial = Trial(threshold, origin, edges, edges / graph.n_edges, kl, complete, mask)
         self.trials.append(trial)
-        self._save()
+        self.kls.save()
         return trial
 
     def _kept(self, mask: Bool[Tensor, " edge"]) -> Bool[Tensor, " edge"]:
         """The mask after post-hoc pruning."""
         return kept_edges(self.model.layout, mask, self.config.ablation)
-
-    @torch.no_grad()
-    def _outputs_under(self, mask: Bool[Tensor, " edge"]) -> Float[Tensor, "sender token d_model"]:
-        """What each sender writes when only some edges are kept, minus the reference."""
-        model, tokens = self.model, self.split.tokens
-        flat = None if self.reference is None else self.reference.transpose(0, 1)
-        masks = mask.to(model.device, torch.float32).unsqueeze(0)
-        start = model.embed(tokens).flatten(0, 1)
-        stream = UnrolledStream(start, masks, model.graph.n_senders, flat)
-        model.run(stream, (tokens.shape[0], tokens.shape[1]))
-        return stream.buffer.outputs.transpose(0, 1).contiguous()
 
     def _decide(
         self,
@@ -233,12 +195,12 @@ class AcdcSearch:
     ) -> float:
         """Cut edges into the receivers of a block, in place; returns the KL of what is left."""
         graph = self.model.graph
-        dead = dead_receivers(graph, block, mask, zero=self.reference is None)
+        dead = dead_receivers(graph, block, mask, zero=self.config.ablation == "zero")
         block.matrix(mask)[dead] = False
         edges = (block.start + mask[block.start : block.stop].nonzero().flatten()).flip(0).tolist()
         if not edges:
             return kl
-        upstream = Upstream(graph, block, mask, outputs, self.reference)
+        upstream = self.kls.upstream(block, mask, outputs)
         if self.config.ranked:
             edges = _largest_first(edges, block, outputs)
             return self._judge_ranked(upstream, mask, kl, threshold, edges)
@@ -259,7 +221,7 @@ class AcdcSearch:
             masks = mask.repeat(len(chain), 1)
             for i, edge in enumerate(chain):
                 masks[i:, edge] = False
-            values = self._measure(upstream, masks)
+            values = self.kls.measure(upstream, masks)
             for value in values:
                 edge, done = edges[done], done + 1
                 if value - kl >= threshold:
@@ -267,7 +229,7 @@ class AcdcSearch:
                     break
                 mask[edge], kl = False, value
             else:
-                size = min(2 * size, self.longest_chain)
+                size = min(2 * size, self.kls.most_masks)
         return kl
 
     def _judge_ranked(
@@ -287,37 +249,12 @@ class AcdcSearch:
         while threshold * kept < best_total and kept < len(edges):
             without = mask.clone()
             without[edges[kept:]] = False
-            (value,) = self._measure(upstream, without.unsqueeze(0))
+            (value,) = self.kls.measure(upstream, without.unsqueeze(0))
             if value + threshold * kept < best_total:
                 best, best_kl, best_total = without, value, value + threshold * kept
             kept = max(1, 2 * kept)
         mask.copy_(best)
         return best_kl
-
-    def _measure(self, upstream: Upstream, masks: Bool[Tensor, "mask edge"]) -> list[float]:
-        """KL of each mask; where some are known, of those up to the first unknown one."""
-        hashes = [hashlib.blake2b(m.numpy().tobytes(), digest_size=16).digest() for m in masks]
-        known = 0
-        while known < len(masks) and hashes[known] in self.measured:
-            known += 1
-        if not known:
-            self.measured.update(zip(hashes, self._evaluate(upstream, masks), strict=True))
-            self.evaluated += len(masks)
-            if self.evaluated % SAVE_EVERY < len(masks):
-                self._save()
-        return [self.measured[h] for h in hashes[: known or len(masks)]]
-
-    @torch.no_grad()
-    def _evaluate(self, upstream: Upstream, masks: Bool[Tensor, "mask edge"]) -> list[float]:
-        """KL of each mask: one pass from the block's layer on, for all of them."""
-        n, (batch, length) = len(masks), self.split.tokens.shape
-        stream = SuffixStream(upstream, masks.to(self.model.device, torch.float32))
-        last = (self.split.lengths - 1).repeat(n)
-        states = self.model.run(stream, (n * batch, length), last=last, first_layer=upstream.layer)
-        return [
-            float(kl_divergence(self.log_full, logits.double().log_softmax(-1)).mean())
-            for logits in (project_labels(self.model, self.split, s) for s in states.split(batch))
-        ]
 
     # -- tuning the threshold -----------------------------------------------------------------
 
@@ -368,24 +305,8 @@ class AcdcSearch:
             threshold=trial.threshold,
             kl=trial.kl,
             trials=[t.record() for t in self.trials],
-            evaluated=len(self.measured),
+            evaluated=len(self.kls.measured),
         )
-
-    # -- the checkpoint -----------------------------------------------------------------------
-
-    def _save(self) -> None:
-        """Write all measured masks; the runs themselves are repeated from them in no time."""
-        if self.store is not None and self.measured:
-            hashes = torch.frombuffer(bytearray(b"".join(self.measured)), dtype=torch.uint8)
-            values = torch.tensor(list(self.measured.values()), dtype=torch.float64)
-            self.store.save({"hashes": hashes, "values": values}, {})
-
-    def _load(self) -> None:
-        saved = None if self.store is None else self.store.load()
-        if saved is not None:
-            hashes = saved.tensors["hashes"].numpy().tobytes()
-            values = saved.tensors["values"].tolist()
-            self.measured = {hashes[16 * i : 16 * i + 16]: v for i, v in enumerate(values)}
 
 
 def _largest_first(
@@ -394,9 +315,3 @@ def _largest_first(
     """The edges by the size of what their senders write, mean over tokens."""
     sizes = outputs[: block.n_senders].norm(dim=-1).mean(1).tolist()
     return sorted(edges, key=lambda edge: -sizes[(edge - block.start) % block.n_senders])
-
-
-def _by_sender(
-    values: Float[Tensor, "batch pos sender d_model"],
-) -> Float[Tensor, "sender token d_model"]:
-    return values.flatten(0, 1).transpose(0, 1).contiguous()

@@ -1,6 +1,5 @@
 """ACDC: chains give what judging one edge at a time gives, and budgets are met."""
 
-import sys
 from itertools import pairwise
 
 import pytest
@@ -10,9 +9,11 @@ import discogp_lib as dgp
 from discogp_lib.ablation import reference_for
 from discogp_lib.errors import ConfigError
 from discogp_lib.evaluate import final_states, kl_divergence, project_labels
+from discogp_lib.methods import measured_kl
 from discogp_lib.methods.acdc import AcdcConfig, AcdcSearch, acdc
 from discogp_lib.methods.budget import edge_sheaf, some_prompts
-from discogp_lib.methods.suffix import SuffixStream, Upstream, blocks, dead_receivers
+from discogp_lib.methods.measured_kl import MeasuredKL
+from discogp_lib.methods.suffix import SuffixStream, blocks, dead_receivers
 from tests.reference import (
     make_split,
     make_task,
@@ -83,7 +84,8 @@ def test_chains_give_what_one_edge_at_a_time_gives(model, task, ablation, thresh
 @pytest.mark.parametrize("ablation", ABLATIONS)
 def test_what_is_downstream_of_a_block_is_the_whole_model(model, task, ablation):
     """Masks that differ in a block, later edges cut at random: the same KL as a whole pass."""
-    search = AcdcSearch(model, task, AcdcConfig(ablation=ablation))
+    split = some_prompts(task, 32, seed=0)
+    kls = MeasuredKL(model, task, split, ablation)
     reference = reference_for(ablation, model, task)
     noise = torch.Generator().manual_seed(0)
     for block in blocks(model.graph):
@@ -92,9 +94,9 @@ def test_what_is_downstream_of_a_block_is_the_whole_model(model, task, ablation)
         masks = mask.repeat(3, 1)
         inside = torch.rand(3, block.stop - block.start, generator=noise) < 0.7
         masks[:, block.start : block.stop] = inside
-        upstream = Upstream(model.graph, block, mask, search.outputs, search.reference)
-        found = search._evaluate(upstream, masks)
-        expected = [label_kl(model, search.split, m, reference) for m in masks]
+        upstream = kls.upstream(block, mask, kls.outputs)
+        found = kls.evaluate(upstream, masks)
+        expected = [label_kl(model, split, m, reference) for m in masks]
         assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
@@ -108,7 +110,7 @@ def test_blocks_are_all_edges_from_the_last_to_the_first(model):
 @pytest.mark.parametrize("length", [1, 3])
 def test_the_length_of_chains_does_not_matter(model, task, length):
     search = AcdcSearch(model, task, AcdcConfig())
-    search.longest_chain = length
+    search.kls.most_masks = length
     usual = AcdcSearch(model, task, AcdcConfig()).run(0.01)
     assert torch.equal(search.run(0.01).mask, usual.mask)
 
@@ -118,7 +120,7 @@ def ranked(model, task, config, mask=None, current=0.0, least=0):
     mask = torch.ones(model.graph.n_edges, dtype=torch.bool) if mask is None else mask.clone()
     split = some_prompts(task, config.prompts, 0)
     reference = reference_for(config.ablation, model, task)
-    written = AcdcSearch(model, task, config)._outputs_under(mask)
+    written = MeasuredKL(model, task, split, config.ablation).outputs_under(mask)
     sizes = dict(zip(model.graph.senders, written.norm(dim=-1).mean(1).tolist(), strict=True))
     for block in blocks(model.graph):
         before = mask.clone()
@@ -158,7 +160,9 @@ def test_ranked_a_trial_stops_at_the_budget(model, task):
         assert search.sheaf(trial) == expected
         assert not trial.complete
         assert least <= trial.edges <= start.edges
-        assert label_kl(model, search.split, trial.mask, None) == pytest.approx(trial.kl, abs=1e-6)
+        assert label_kl(model, search.kls.split, trial.mask, None) == pytest.approx(
+            trial.kl, abs=1e-6
+        )
 
 
 @pytest.mark.parametrize("density", [0.2, 0.4, 0.6])
@@ -180,7 +184,7 @@ def test_a_planted_circuit_is_found_ranked():
     assert dgp.evaluate(model, sheaf, task.test).accuracy == 1.0
     assert sheaf.kept_edges <= 10
     one_by_one.run(0.05)
-    assert together.evaluated < one_by_one.evaluated
+    assert together.kls.evaluated < one_by_one.kls.evaluated
 
 
 @pytest.mark.parametrize("name", ["blimp/anaphor_gender_agreement", "pararel/P36"])
@@ -240,7 +244,7 @@ def test_an_interrupted_search_goes_on_where_it_was(task, tmp_path, monkeypatch)
     model = masked(random_gpt2(layers=2, heads=2))
     config, path = AcdcConfig(edge_density=0.2), tmp_path / "search"
     whole = acdc(model, task, config, progress=False)
-    monkeypatch.setattr(sys.modules[AcdcSearch.__module__], "SAVE_EVERY", 8)
+    monkeypatch.setattr(measured_kl, "SAVE_EVERY", 8)
     passes = []
     init = SuffixStream.__init__
 
