@@ -160,6 +160,9 @@ def cluster(profile: str, options: argparse.Namespace) -> Executor | None:
             flags = ", ".join("--" + name.replace("_", "-") for name in given)
             raise ConfigError(f"{flags} is for SLURM; add --executor slurm, or leave it out.")
         return None
+    if options.device or options.jobs:
+        flags = " and ".join(f"--{name}" for name in ("device", "jobs") if getattr(options, name))
+        raise ConfigError(f"{flags}: SLURM decides; ask for --gpus-per-task and --cpus-per-task.")
     pairs = [text.partition("=") for text in given.get("sbatch", [])]
     if wrong := [key for key, sign, _ in pairs if not (key and sign)]:
         raise ConfigError(f"--sbatch takes KEY=VALUE, such as account=me, and not {wrong[0]!r}.")

@@ -52,6 +52,8 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         ("sweep --profile quick --partition big", "--partition is for SLURM; add --executor"),
         ("sweep --profile quick --sbatch --poll 1", "--sbatch, --poll is for SLURM"),
         ("sweep --profile quick --gpus-per-task 0", "--gpus-per-task is for SLURM"),
+        ("sweep --profile quick --executor slurm --device cpu", "--device: SLURM decides"),
+        ("sweep --profile quick --executor slurm --jobs 2 --device cpu", "--device and --jobs: SL"),
         ("run --profile quick --task P36 --device foo", "The device 'foo' cannot be used here"),
     ],
 )
