@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from discogp_lib.errors import SheafError
+from discogp_lib.intervals import wilson
 from discogp_lib.model import MaskedTransformer, Weights
 from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks.base import Split
@@ -205,15 +206,6 @@ def kl_divergence(
 ) -> Float[Tensor, " prompt"]:
     """KL(p || q) of each prompt, in nats."""
     return (log_p.exp() * (log_p - log_q)).sum(-1)
-
-
-def wilson(successes: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """95 % interval of a share, after Wilson: sensible at 0 and 1 too."""
-    if n == 0:
-        return 0.0, 1.0
-    p, z2 = successes / n, z * z / n
-    centre, spread = p + z2 / 2, z * math.sqrt(p * (1 - p) / n + z2 / (4 * n))
-    return max(0.0, (centre - spread) / (1 + z2)), min(1.0, (centre + spread) / (1 + z2))
 
 
 def _over_vocabulary(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
-from scipy import stats
 
+from discogp_lib.intervals import half_width
 from discogp_lib.profiles import ALL_METHODS, get_profile
 from discogp_lib.runs import Record, Run, compute, finished, load_record
 from discogp_lib.sheaf import Sheaf
@@ -61,10 +61,9 @@ def over_seeds(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     table = pd.DataFrame({"seeds": groups.size()})
     for column in columns:
         mean, n = groups[column].mean(), groups[column].count()
-        half = groups[column].std() / n**0.5 * stats.t.ppf(0.975, (n - 1).clip(lower=1))
+        half = half_width(groups[column].std(), n)
         table[column] = mean
-        table[f"{column}_low"] = (mean - half).where(n > 1)
-        table[f"{column}_high"] = (mean + half).where(n > 1)
+        table[f"{column}_low"], table[f"{column}_high"] = mean - half, mean + half
     return table.reset_index()
 
 

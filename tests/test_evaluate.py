@@ -17,7 +17,6 @@ from discogp_lib.evaluate import (
     kl_divergence,
     label_logits,
     share_of,
-    wilson,
 )
 from discogp_lib.sheaf import Sheaf
 from tests.reference import make_split, masked, random_gpt2, random_sheaf, random_tokens
@@ -190,16 +189,6 @@ def test_kl_by_hand():
     p, q = torch.tensor([[0.5, 0.5]]), torch.tensor([[0.25, 0.75]])
     expected = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
     assert kl_divergence(p.log(), q.log()).item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (1, 3), (95, 100), (200, 400)])
-def test_wilson_interval(k, n):
-    low, high = stats.binomtest(k, n).proportion_ci(method="wilson")
-    assert wilson(k, n) == pytest.approx((low, high), abs=1e-6)
-
-
-def test_wilson_interval_of_nothing_says_nothing():
-    assert wilson(0, 0) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(("right", "n"), [(38, 40), (19, 20), (49, 50), (0, 7), (3, 3)])

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from discogp_lib.analysis.chance import Draw, by_part, uniform
 from discogp_lib.analysis.memory import Memory, fingerprint, key_of
 from discogp_lib.analysis.parts import Found, edge_parts, weight_parts
 from discogp_lib.errors import ConfigError
-from discogp_lib.evaluate import is_right, label_logits, share_of, wilson
+from discogp_lib.evaluate import is_right, label_logits, share_of
+from discogp_lib.intervals import half_width, wilson
 from discogp_lib.layout import unflatten
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.paths import RESULTS
@@ -197,7 +197,7 @@ def over_seeds(changes: pd.DataFrame) -> pd.DataFrame:
     """
     groups = changes.drop(columns="seed").groupby(["task", "joined", "size"], sort=False)
     means, spreads, n = groups.mean(), groups.std(), groups.size()
-    half = spreads.mul(stats.t.ppf(0.975, n - 1) / np.sqrt(n), axis=0)
+    half = spreads.apply(half_width, n=n)
     low, high = (means - half).add_suffix("_low"), (means + half).add_suffix("_high")
     return pd.concat([means, low, high, n.rename("n_seeds")], axis=1).reset_index()
 

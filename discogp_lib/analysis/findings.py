@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 from discogp_lib.analysis.composition import differences
 from discogp_lib.analysis.likeness import by_likeness
+from discogp_lib.intervals import half_width
 
 CLOSE = 0.05
 """A union this close to the sheaf alone counts as preserved."""
@@ -205,7 +204,7 @@ def points(rows: pd.DataFrame, value: str) -> str:
         return f"{mean} (one seed, no interval)"
     if sizes.nunique() > 1:
         return f"{mean} ({len(seeds)} seeds with unlike tasks, no interval)"
-    half = stats.t.ppf(0.975, len(seeds) - 1) * seeds.std() / np.sqrt(len(seeds))
+    half = half_width(seeds.std(), len(seeds))
     low, high = (_signed(seeds.mean() + sign * half) for sign in (-1, 1))
     return f"{mean} (95 % interval over {len(seeds)} seeds: {low} to {high})"
 

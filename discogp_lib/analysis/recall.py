@@ -16,6 +16,7 @@ from scipy import stats
 
 from discogp_lib.analysis.chance import shared_by_chance
 from discogp_lib.analysis.parts import Found, edge_table, kept_weights
+from discogp_lib.intervals import half_width
 from discogp_lib.sheaf import Sheaf
 
 PANELS = {
@@ -107,7 +108,7 @@ def over_relations(table: pd.DataFrame) -> pd.DataFrame:
         random = float((group["random"] / n_seeds).sum() / n)
         spread = float(np.sqrt(((group["random_spread"] / n_seeds) ** 2).sum()) / n)
         kept = group.groupby("relation")["kept"].mean()
-        half = float(stats.t.ppf(0.975, n - 1) * kept.std() / np.sqrt(n)) if n > 1 else np.nan
+        half = float(half_width(kept.std(), n))
         for measure, scale in (("kept", 1.0), ("share", available or np.nan)):
             values = {
                 "mean": kept.mean(),
