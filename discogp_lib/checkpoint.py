@@ -1,6 +1,6 @@
 """The file from which an interrupted search goes on.
 
-One safetensors file, replaced atomically: tensors as they are, masks packed, the rest as JSON.
+One safetensors file, replaced atomically: tensors as they are, the rest as JSON.
 It names the inputs of its search and is ignored by any other; a damaged one is ignored too,
 because starting over is always right. It also says how long the search had taken until then, so
 that the time of a search is that of all the processes that carried it on.
@@ -25,7 +25,7 @@ from torch import Tensor
 from discogp_lib.errors import RunError
 from discogp_lib.paths import atomic_path
 
-FORMAT = 1
+FORMAT = 2
 """Changes with what searches keep; a checkpoint of another format is ignored."""
 
 PROCESS = uuid.uuid4().hex

@@ -15,13 +15,15 @@ import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import transformers
-from jaxtyping import Float
+from jaxtyping import Bool, Float, UInt8
 from safetensors.torch import save
 from torch import Tensor
 
@@ -32,7 +34,6 @@ from discogp_lib.hf_directory import quiet_transformers
 from discogp_lib.layout import Block, Layout
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.paths import atomic_path
-from discogp_lib.sheaf_file import pack_mask
 from discogp_lib.standalone import FORMAT, PIECES, UNSIGNED
 from discogp_lib.standalone import load as load_standalone
 from discogp_lib.tasks import load_task
@@ -153,10 +154,16 @@ def _pack_nodes(
     for node, fields in _live_nodes(sheaf, model):
         described[node] = {name: list(mask.shape) for name, (_, mask) in fields.items()}
         mask = torch.cat([mask.flatten() for _, mask in fields.values()])
-        tensors[node] = pack_mask(mask)
+        tensors[node] = _pack(mask)
         values.append(torch.cat([value.flatten() for value, _ in fields.values()])[mask])
     tensors["values"] = torch.cat([torch.zeros(0), *values])
     return described, tensors
+
+
+def _pack(mask: Bool[Tensor, " weight"]) -> UInt8[Tensor, " byte"]:
+    """A mask as compressed bits, as the runtime unpacks it."""
+    packed = zlib.compress(np.packbits(mask.numpy()).tobytes())
+    return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
 
 
 def _live_nodes(sheaf: Sheaf, model: MaskedTransformer) -> Iterator[tuple[str, Fields]]:

@@ -57,7 +57,7 @@ from discogp_lib.sheaf import Sheaf
 from discogp_lib.tasks import SHORT_NAMES, Task, load_task
 from discogp_lib.tasks.base import Split
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 MADE_AGAIN = (
     *("random", "random_matched", "magnitude"),

