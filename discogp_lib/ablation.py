@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from discogp_lib.config import Ablation
+from discogp_lib.errors import TaskError
 from discogp_lib.evaluate import Reference
 from discogp_lib.model import MaskedTransformer
 from discogp_lib.tasks.base import Split, Task
@@ -32,6 +33,11 @@ def reference_for(ablation: Ablation, model: MaskedTransformer, task: Task) -> R
     if ablation == "zero":
         return None
     if ablation == "interchange":
+        if all(torch.equal(s.corrupted, s.tokens) for s in (task.train, task.dev, task.test)):
+            raise TaskError(
+                f"No prompt of task {task.name!r} has a counterpart of another class and as many "
+                "tokens, so interchange ablation would change nothing; give corrupted prompts."
+            )
         return lambda split: model.sender_outputs(split.corrupted)
     means = mean_outputs(model, task.train.first(MEAN_PROMPTS))
 

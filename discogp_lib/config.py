@@ -55,6 +55,18 @@ def is_positive(value: Any, most: float = math.inf) -> bool:
     return is_number(value, 0.0, most) and value > 0
 
 
+def check_count(name: str, value: Any) -> None:
+    """Raise `ConfigError` unless the value is a whole number from 1."""
+    if not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name} must be a whole number from 1, not {value!r}.")
+
+
+def check_ablation(value: Any) -> None:
+    """Raise `ConfigError` unless there is such an ablation."""
+    if value not in get_args(Ablation):
+        raise ConfigError(f"ablation is 'zero', 'mean' or 'interchange', not {value!r}.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Push:
     """The sparsity push on one kind of mask, lambda_s, over the steps of a stage.
@@ -129,8 +141,8 @@ class SearchConfig(PlainConfig):
     """What a cut edge carries: nothing (the paper), or a reference value (`ablation`)."""
 
     completeness: float = 0.5
-    """Weight of the completeness loss, lambda_c; 0 leaves it out. Tuned; the authors use 1 for
-    weights and 0 or 1 for edges."""
+    """Weight of the completeness loss, lambda_c, at the steps that compute it; 0 leaves it out.
+    Tuned; the authors use 1 for weights and 0 or 1 for edges, at every step."""
 
     complement_every: int = 2
     """Compute the completeness loss every so many steps. Ours: it doubles the cost of a step."""
@@ -226,8 +238,7 @@ class SearchConfig(PlainConfig):
     def _check_sizes(self) -> None:
         counts = ("steps", "batch_size", "complement_every", "evaluate_every", "patience")
         for name in (*counts, "dev_prompts", "checkpoint_every"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise ConfigError(f"{name} must be a whole number from 1, not {value!r}.")
+            check_count(name, getattr(self, name))
         for kind in ("weight", "edge"):
             for name in (f"{kind}_temperature", f"{kind}_learning_rate"):
                 if not is_positive(value := getattr(self, name)):
@@ -263,10 +274,7 @@ class SearchConfig(PlainConfig):
             raise ConfigError(
                 f"fidelity is one of {', '.join(get_args(Fidelity))}, not {self.fidelity!r}."
             )
-        if self.ablation not in ("zero", "mean", "interchange"):
-            raise ConfigError(
-                f"ablation is 'zero', 'mean' or 'interchange', not {self.ablation!r}."
-            )
+        check_ablation(self.ablation)
 
     def warmth(self, done: float) -> float:
         """Share of the learning rates that is left when a share `done` of the steps is done."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from discogp_lib.config import PlainConfig, SearchConfig
-from discogp_lib.errors import ConfigError
+from discogp_lib.errors import ConfigError, TaskError
 from discogp_lib.methods import METHODS
 from discogp_lib.methods.acdc import AcdcConfig
 from discogp_lib.methods.controls import MagnitudeConfig, MatchedConfig, RandomConfig
@@ -44,6 +44,11 @@ def discover(
     config: settings of the method's own kind, as in `CONFIGS`.
     checkpoint: where an interrupted search leaves its state, and goes on from.
     """
+    if not isinstance(task, Task):
+        raise TaskError(
+            f"A search needs a task, such as load_task({str(task)!r}, model), not a "
+            f"{type(task).__name__}."
+        )
     if method not in METHODS:
         raise ConfigError(f"There is no method {method!r}; the methods are {', '.join(METHODS)}.")
     kind = CONFIGS.get(method, object)  # a method of one's own takes what it likes
@@ -53,4 +58,6 @@ def discover(
             f"{kind.__name__}(...), of {kind.__module__}."
         )
     path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and not path.name:
+        raise ConfigError(f"A checkpoint is a file; {str(checkpoint)!r} names none.")
     return METHODS[method](model, task, config, seed, checkpoint=path, progress=progress)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from discogp_lib.errors import SheafError
+from discogp_lib.errors import TaskError
 from discogp_lib.intervals import wilson
 from discogp_lib.model import MaskedTransformer, Weights
 from discogp_lib.sheaf import Sheaf
@@ -26,6 +26,9 @@ Reference = Callable[[Split], Float[Tensor, "batch pos sender d_model"]]
 
 BATCH = 128
 """Prompts evaluated at once."""
+
+MOST_FLOATS = 1 << 30
+"""Numbers that all senders together may write for them: with long prompts there are fewer."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Evaluation:
     balanced_accuracy: float
     """Mean over classes of the accuracy within the class."""
     agreement: float
-    """Share of prompts answered as the full model answers them, right or wrong."""
+    """Share of prompts answered as the full model answers them, right or wrong (a tie is no
+    answer)."""
     ties: float
     """Share of prompts whose best label is not alone."""
     kl: float
@@ -96,12 +100,11 @@ def evaluate(
 
     full: the full model's `final_states` of the split, where they are known already.
     """
-    sheaf.check_fits(model)
-    if reference is None and sheaf.ablation != "zero":
-        raise SheafError(
-            f"This sheaf was found under {sheaf.ablation} ablation and is judged under it: give "
-            f"reference=dgp.reference_for({sheaf.ablation!r}, model, task)."
+    if not isinstance(split, Split):
+        raise TaskError(
+            f"A sheaf is evaluated on a split, such as task.test, not on a {type(split).__name__}."
         )
+    sheaf.check_fits(model)
     if full is None:
         full = final_states(model, split, batch_size=batch_size)
     kept = final_states(model, split, sheaf, reference=reference, batch_size=batch_size)
@@ -123,7 +126,7 @@ def evaluate(
         accuracy_low=low,
         accuracy_high=high,
         balanced_accuracy=balanced(right, split.groups),
-        agreement=share_of(kept_labels.argmax(-1) == full_labels.argmax(-1)),
+        agreement=share_of(is_right(kept_labels, full_labels.argmax(-1))),
         ties=share_of((kept_labels == kept_labels.amax(-1, keepdim=True)).sum(-1) > 1),
         kl=float(kl_divergence(log_full, log_kept).mean()),
         kl_paper=float(kl_divergence(log_kept, log_full).mean()) / split.labels.shape[1],
@@ -157,6 +160,8 @@ def final_states(
     Under a sheaf, or under masked weights and an edge mask given apart.
     """
     if sheaf is not None:
+        if reference is None:
+            sheaf.check_cuts_to_zero()
         weights, edge_mask = model.masked_weights(sheaf), sheaf.edge_mask
     parts = [
         model.hidden(
@@ -166,9 +171,15 @@ def final_states(
             reference=None if reference is None else reference(batch),
             last=batch.lengths - 1,
         )
-        for batch in split.batches(batch_size)
+        for batch in split.batches(min(batch_size, _most_prompts(model, split)))
     ]
     return torch.cat(parts)
+
+
+def _most_prompts(model: MaskedTransformer, split: Split) -> int:
+    """How many prompts of this length may be evaluated at once."""
+    numbers = split.tokens.shape[1] * model.graph.n_senders * model.layout.d_model
+    return max(1, MOST_FLOATS // max(1, numbers))
 
 
 def project_labels(

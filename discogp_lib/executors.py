@@ -144,6 +144,8 @@ class Workers:
     def start(self, ready: Sequence[Run]) -> list[Run]:
         """Give a run to every idle worker; workers are started when first needed."""
         started = []
+        for worker in [w for w in self._workers if w.run is None and not w.process.is_alive()]:
+            self._dismiss(worker)
         idle = [worker for worker in self._workers if worker.run is None]
         for run in ready[: self.at_once - len(self._workers) + len(idle)]:
             worker = idle.pop() if idle else self._hire()
@@ -173,11 +175,15 @@ class Workers:
         worker.run = None
         if outcome is not None:
             return outcome
+        self._dismiss(worker)
+        seconds = time.perf_counter() - worker.started
+        return Outcome(run, _cause_of_death(worker.process.exitcode), seconds)
+
+    def _dismiss(self, worker: _Worker) -> None:
+        """Forget a worker that has ended."""
         worker.process.join()
         worker.pipe.close()
         self._workers.remove(worker)
-        seconds = time.perf_counter() - worker.started
-        return Outcome(run, _cause_of_death(worker.process.exitcode), seconds)
 
     def _hire(self) -> _Worker:
         taken = [worker.device for worker in self._workers]

@@ -107,8 +107,8 @@ def _own_task(sheaf: Sheaf, model: MaskedTransformer) -> Task:
     task = load_task(name, model, seed=seed)
     if sheaf.metadata.get("task_sha256") not in (None, task.sha256):
         raise SheafError(
-            f"The sheaf was found on other prompts of {name!r} than this version makes; "
-            "give the task it was found on with task=..., or search again."
+            f"The sheaf was found on other prompts of {name!r} than load_task makes with its seed "
+            f"{seed}; give the task it was found on with task=..., or search again."
         )
     return task
 
@@ -170,8 +170,9 @@ def _live_nodes(sheaf: Sheaf, model: MaskedTransformer) -> Iterator[tuple[str, F
     """Every node that a kept edge of the pruned sheaf reads, with its weights."""
     layout = sheaf.layout
     live = layout.graph.live_senders(sheaf.edge_mask)
+    on_cpu = {name: weight.cpu() for name, weight in model.weights.items()}
     for layer in range(layout.n_layers):
-        weights = layout.block({n: w.cpu() for n, w in model.weights.items()}, layer)
+        weights = layout.block(on_cpu, layer)
         masks = layout.block(sheaf.weight_masks, layer)
         first = layout.graph.head(layer, 0)
         heads = live[first : first + layout.n_heads]

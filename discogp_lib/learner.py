@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from discogp_lib.config import Push, SearchConfig
-from discogp_lib.evaluate import Reference, final_states, project_labels, share_of
+from discogp_lib.evaluate import Reference, final_states, is_right, project_labels, share_of
 from discogp_lib.layout import unflatten
 from discogp_lib.masks import MaskLogits, complement
 from discogp_lib.model import MaskedTransformer
@@ -167,7 +167,7 @@ class Learner:
                     edge_mask=self.edge_leaf.detach() if self.unrolled else None,
                     reference=self.reference,
                 )
-                same = project_labels(self.model, some, states).argmax(-1) == answers
+                same = is_right(project_labels(self.model, some, states), answers)
                 agreements.append(share_of(same))
             if min(agreements) >= PROBE_AGREEMENT:
                 return logit

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from discogp_lib.architecture import activation_of, fixed_of, layout_of
 from discogp_lib.checkpoints import Checkpoint, load_checkpoint
-from discogp_lib.errors import ConfigError
+from discogp_lib.errors import ConfigError, TaskError
 from discogp_lib.graph import Graph
 from discogp_lib.layout import Block, unflatten
 from discogp_lib.norm import Norm
@@ -82,6 +82,12 @@ class MaskedTransformer:
         """Number of tokens."""
         return len(self.fixed.unembedding)
 
+    @property
+    def most_tokens(self) -> int:
+        """How many tokens a prompt may have, by what the checkpoint says."""
+        positions, told = self.fixed.positions, self.tokenizer.model_max_length
+        return told if positions is None else min(told, len(positions))
+
     def masked_weights(self, sheaf: Sheaf | None) -> Weights:
         """The weights that a sheaf keeps, with zeros elsewhere."""
         if sheaf is None:
@@ -100,6 +106,8 @@ class MaskedTransformer:
 
         Batches of unequal prompts are padded on the right: causal attention never looks there.
         """
+        if sheaf is not None:
+            sheaf.check_cuts_to_zero()
         edge_mask = None if sheaf is None else sheaf.edge_mask
         hidden = self.hidden(tokens, weights=self.masked_weights(sheaf), edge_mask=edge_mask)
         return hidden @ self.fixed.unembedding.T
@@ -244,10 +252,30 @@ class MaskedTransformer:
 
     def embed(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_model"]:
         """The `input` sender: token and, where they are learned, position embedding."""
+        self._check_tokens(tokens)
         embedded = self.fixed.embedding[tokens.to(self.device)]
         if self.fixed.positions is None:
             return embedded
         return embedded + self.fixed.positions[: tokens.shape[1]]
+
+    def _check_tokens(self, tokens: Int[Tensor, "batch pos"]) -> None:
+        """Raise `TaskError` unless they are prompts that this model can read."""
+        if tokens.ndim != 2:
+            raise TaskError(
+                f"Tokens are a table (prompt, position), not of shape {tuple(tokens.shape)}; "
+                "a single prompt is tokens[None]."
+            )
+        if self.fixed.positions is not None and tokens.shape[1] > len(self.fixed.positions):
+            raise TaskError(
+                f"The prompts are {tokens.shape[1]} tokens long, and {self.name!r} reads "
+                f"{len(self.fixed.positions)} at most."
+            )
+        # On the CPU, where splits are: elsewhere it would have to wait for the device.
+        if tokens.device.type == "cpu" and tokens.numel() and tokens.max() >= self.vocabulary_size:
+            raise TaskError(
+                f"{self.name!r} has {self.vocabulary_size:,} tokens and none of number "
+                f"{int(tokens.max()):,}; make the task with this model."
+            )
 
     def _positions(self, shape: tuple[int, int]) -> Positions:
         batch, length = shape

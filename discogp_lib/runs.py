@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -315,11 +315,19 @@ def environment(device: torch.device) -> dict[str, str]:
     processor = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
         "python": sys.version.split()[0],
-        **{name: version(name) for name in packages},
+        **{name: _version(name) for name in packages},
         "device": f"{device.type} ({processor})",
         "git": git_revision(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _version(package: str) -> str:
+    """The version of a package; this one may be used without being installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 @cache

@@ -34,7 +34,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._free: list[Tensor] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a loan may end wherever garbage is collected, even in here
 
     def lend(self, shape: Sequence[int], like: Tensor) -> Loan:
         """A block of the given shape, its contents arbitrary."""

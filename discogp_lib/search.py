@@ -3,7 +3,8 @@
 A search has one stage (both masks together, or only one kind) or two (weights, then edges on the
 frozen sparse weights). Everything random in it is a function of (seed, step), so a search that
 is killed and resumed from its checkpoint ends in the same masks, bit for bit, and looking at
-the development prompts more or less often changes nothing but which sheaves are seen.
+the development prompts more or less often changes nothing but which sheaves are seen. (On a CPU,
+with as many threads. A GPU may add up its sums in another order each time.)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from discogp_lib.ablation import reference_for
 from discogp_lib.checkpoint import SearchCheckpoint
 from discogp_lib.config import SearchConfig
 from discogp_lib.evaluate import (
@@ -90,7 +92,6 @@ def search(
     seed: int = 0,
     *,
     kinds: tuple[Kind, ...] = ("weights", "edges"),
-    reference: Reference | None = None,
     checkpoint: Path | None = None,
     progress: bool = True,
 ) -> SearchResult:
@@ -99,13 +100,14 @@ def search(
     if config.schedule == "sequential" and len(kinds) == 2:
         first = min(max(1, round(config.weight_stage * config.steps)), config.steps - 1)
         plan = [(("weights",), first), (("edges",), config.steps - first)]
+    reference = reference_for(config.ablation, model, task)
     result: SearchResult | None = None
     for number, (stage_kinds, steps) in enumerate(plan):
         store = None
         if checkpoint is not None:
             inputs = [model.checkpoint_sha256, task.sha256, config.sha256(), seed, kinds]
             path = checkpoint.with_name(f"{checkpoint.name}.{number}")
-            store = SearchCheckpoint(path, [*inputs, reference is not None])
+            store = SearchCheckpoint(path, inputs)
         base = Sheaf.full(model) if result is None else result.sheaf
         stage = Stage(model, task, config, seed, stage_kinds, steps, base, reference)
         later = stage.run(store, progress)
@@ -280,8 +282,11 @@ class Stage(Learner):
     def _result(self, state: _State) -> SearchResult:
         reached = state.rank[0] == PASSED
         failure = state.status if state.status not in ("", STALE) else "target not reached"
+        if self.best is None:  # it failed before the first look
+            raw = self.sheaf()
+            self.best, state.raw = self._pruned(raw), [raw.weight_density, raw.edge_density]
         return SearchResult(
-            sheaf=self._pruned(self.sheaf()) if self.best is None else self.best,
+            sheaf=self.best,
             status="reached" if reached else failure,
             curve=state.curve,
             steps=state.step,

@@ -35,7 +35,10 @@ class Overlap(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sheaf:
-    """The edges and weights of one model that are kept; all else is cut."""
+    """The edges and weights of one model that are kept; all else is cut.
+
+    Its masks are not to be changed in place: `dataclasses.replace` makes another sheaf.
+    """
 
     layout: Layout
     """Shape of the model that the masks belong to."""
@@ -175,7 +178,7 @@ class Sheaf:
             self,
             edge_mask=~self.edge_mask,
             weight_masks={name: ~mask for name, mask in self.weight_masks.items()},
-            metadata={},
+            metadata=self._only_ablation,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -192,13 +195,25 @@ class Sheaf:
     __hash__ = None  # type: ignore[assignment]
 
     def _combine(self, other: Sheaf, how: Callable[[Tensor, Tensor], Tensor]) -> Sheaf:
+        if not isinstance(other, Sheaf):
+            return NotImplemented
         self.check_same_model(other.layout, other.checkpoint_sha256, other.model_name)
+        if self.ablation != other.ablation:
+            raise SheafError(
+                f"One of the sheaves was found under {self.ablation} ablation, the other under "
+                f"{other.ablation} ablation; together they have no meaning."
+            )
         return replace(
             self,
             edge_mask=how(self.edge_mask, other.edge_mask),
             weight_masks={n: how(m, other.weight_masks[n]) for n, m in self.weight_masks.items()},
-            metadata={},
+            metadata=self._only_ablation,
         )
+
+    @property
+    def _only_ablation(self) -> dict[str, Any]:
+        """What is still true of a sheaf that was made from this one."""
+        return {} if self.ablation == "zero" else {"config": {"ablation": self.ablation}}
 
     def complement(self) -> Sheaf:
         """What is left without the sheaf: `~sheaf`, but for a kind of mask that cuts nothing.
@@ -215,7 +230,8 @@ class Sheaf:
 
     def iou(self, other: Sheaf) -> Overlap:
         """Intersection over union of the kept edges and of the kept weights (1 if both empty)."""
-        both, either = self & other, self | other
+        mine, theirs = (replace(sheaf, metadata={}) for sheaf in (self, other))
+        both, either = mine & theirs, mine | theirs
         return Overlap(
             both.kept_edges / either.kept_edges if either.kept_edges else 1.0,
             both.kept_weights / either.kept_weights if either.kept_weights else 1.0,
@@ -234,10 +250,23 @@ class Sheaf:
                 f"{checkpoint_sha256[:12]}); load the model it was found in."
             )
 
+    def check_cuts_to_zero(self) -> None:
+        """Raise `SheafError` if what was cut carried something when the sheaf was found."""
+        if self.ablation != "zero":
+            raise SheafError(
+                f"This sheaf was found under {self.ablation} ablation and is judged under it: call "
+                f"evaluate with reference=dgp.reference_for({self.ablation!r}, model, task)."
+            )
+
     # -- post-hoc pruning and files ---------------------------------------------------------
 
     def pruned(self) -> Sheaf:
-        """Without the edges and weights that cannot change the logits (see `posthoc`)."""
+        """Without the edges and weights that cannot change the logits (see `posthoc`).
+
+        Under mean and interchange ablation that is none: whatever is cut carries something.
+        """
+        if self.ablation != "zero":
+            return self
         edge_mask, weight_masks = prune(self.layout, self.edge_mask, self.weight_masks)
         return replace(self, edge_mask=edge_mask, weight_masks=weight_masks)
 

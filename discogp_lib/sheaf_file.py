@@ -31,6 +31,9 @@ and some three seconds to write."""
 MOST_MEMORY = 1 << 26
 """That a file may ask for to be unpacked, in bytes; ours ask for nine million."""
 
+MOST_WEIGHTS = 1 << 32
+"""That a model may have: a small file that names more only fills the memory."""
+
 HEADER_KEYS = {"format", "layout", "model", "checkpoint_sha256", "metadata", "sha256"}
 
 
@@ -52,7 +55,7 @@ def write_sheaf(
         "layout": json.dumps(asdict(layout)),
         "model": model_name,
         "checkpoint_sha256": checkpoint_sha256,
-        "metadata": json.dumps(dict(metadata), sort_keys=True),
+        "metadata": _as_json(metadata),
     }
     header["sha256"] = _digest(header, tensors)
     try:
@@ -64,6 +67,16 @@ def write_sheaf(
             f"The sheaf cannot be saved as {str(path)!r} ({reason}); give the name of a file in a "
             "folder that can be written, on a disk with room."
         ) from error
+
+
+def _as_json(metadata: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(metadata), sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise SheafError(
+            f"The sheaf's metadata cannot be written down ({error}); keep to what JSON knows: "
+            "text, numbers, lists and dicts."
+        ) from None
 
 
 def read_sheaf(path: Path) -> dict[str, Any]:
@@ -111,12 +124,15 @@ def _open(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 def _layout(path: Path, text: str) -> Layout:
     try:
         layout = Layout(**json.loads(text))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise SheafError(f"{path} does not describe its model's shape.") from None
     sizes = {f.name: getattr(layout, f.name) for f in fields(Layout) if f.type in (int, "int")}
-    if not all(
-        isinstance(n, int) and 0 < n < (1 << 24 if name.startswith("d_") else 1 << 10)
-        for name, n in sizes.items()
+    if (
+        not all(
+            isinstance(n, int) and 0 < n < (1 << 24 if name.startswith("d_") else 1 << 10)
+            for name, n in sizes.items()
+        )
+        or layout.n_weights > MOST_WEIGHTS
     ):
         raise SheafError(f"{path} describes a model of an impossible shape.")
     return layout
@@ -125,7 +141,7 @@ def _layout(path: Path, text: str) -> Layout:
 def _metadata(path: Path, text: str) -> dict[str, Any]:
     try:
         metadata = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         metadata = None
     if not isinstance(metadata, dict):
         raise SheafError(f"{path} does not say where its sheaf comes from; write it again.")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from discogp_lib.ablation import mean_outputs, positions_from_end, reference_for
+from discogp_lib.errors import TaskError
 from discogp_lib.evaluate import final_states
 from tests.reference import (
     kept_edges,
@@ -52,6 +53,12 @@ def average_by_hand(hf, split) -> list[dict[str, torch.Tensor]]:
 
 def test_zero_ablation_has_no_reference(hf, task):
     assert reference_for("zero", masked(hf), task) is None
+
+
+def test_interchange_with_nothing_to_interchange_is_refused(hf, task):
+    split = make_split(task.train.tokens, task.train.labels, task.train.targets)
+    with pytest.raises(TaskError, match="would change nothing"):
+        reference_for("interchange", masked(hf), make_task(split, split, split))
 
 
 def test_positions_are_counted_from_the_end(task):

@@ -1,6 +1,7 @@
 """Every number of an evaluation against one worked out from its definition."""
 
 import math
+import sys
 from dataclasses import replace
 
 import pytest
@@ -123,7 +124,7 @@ def test_empty_sheaf_ties_and_is_never_right(split):
     model.fixed.final_norm.bias.zero_()
     result = evaluate(model, Sheaf.empty(model), split)
     assert result.ties == 1
-    assert result.accuracy == 0
+    assert result.accuracy == result.agreement == 0
     assert result.kl > 0
     # The complement of nothing is the whole model.
     assert result.complement_accuracy == result.full_accuracy
@@ -146,12 +147,34 @@ def test_sheaf_of_another_model_is_refused(model, split):
 
 def test_a_sheaf_is_judged_under_the_ablation_it_was_found_under(model, split):
     found = replace(random_sheaf(model, 0.5, 0.5), metadata={"config": {"ablation": "mean"}})
-    with pytest.raises(SheafError, match=r"give reference=dgp.reference_for\('mean', model, task"):
-        evaluate(model, found, split)
+    for sheaf in (found, found | found, ~~found):
+        told = pytest.raises(SheafError, match=r"reference=dgp.reference_for\('mean', model, task")
+        with told:
+            evaluate(model, sheaf, split)
+        with told:
+            label_logits(model, split, sheaf)
+        with told:
+            model.logits(split.tokens, sheaf)
     shape = model.graph.n_senders, model.layout.d_model
     nothing = lambda batch: torch.zeros(*batch.tokens.shape, *shape)  # noqa: E731
     same = evaluate(model, found, split, reference=nothing)
     assert same.accuracy == evaluate(model, replace(found, metadata={}), split).accuracy
+
+
+def test_long_prompts_are_evaluated_fewer_at_a_time(model, split, monkeypatch):
+    sheaf, sizes = random_sheaf(model, 0.5, 0.5), []
+    whole, hidden = final_states(model, split, sheaf), model.hidden
+
+    def noted(tokens, **more):
+        sizes.append(len(tokens))
+        return hidden(tokens, **more)
+
+    monkeypatch.setattr(model, "hidden", noted)
+    numbers = split.tokens.shape[1] * model.graph.n_senders * model.layout.d_model
+    # The module, which the package hides behind its function.
+    monkeypatch.setattr(sys.modules["discogp_lib.evaluate"], "MOST_FLOATS", 3 * numbers)
+    torch.testing.assert_close(final_states(model, split, sheaf), whole)
+    assert sizes == [3, 3, 3, 2]
 
 
 def test_evaluating_twice_gives_the_same_and_changes_nothing(model, split):

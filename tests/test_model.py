@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from discogp_lib.architecture import ACTIVATIONS
-from discogp_lib.errors import CheckpointError, ConfigError, SheafError
+from discogp_lib.errors import CheckpointError, ConfigError, SheafError, TaskError
 from discogp_lib.model import load_model
 from discogp_lib.sheaf import Sheaf
 from tests.reference import (
@@ -82,6 +82,15 @@ def test_full_sheaf_is_hugging_face(make):
         unrolled_logits(model, tokens),
     ):
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+
+
+def test_tokens_that_a_model_cannot_read_are_told():
+    model = masked(random_gpt2())
+    positions, words = len(model.fixed.positions), model.vocabulary_size
+    with pytest.raises(TaskError, match=f"{positions + 1} tokens long, and .* {positions} at most"):
+        model.logits(torch.zeros(1, positions + 1, dtype=torch.int64))
+    with pytest.raises(TaskError, match=f"none of number {words}; make the task with this model"):
+        model.logits(torch.tensor([[0, words]]))
 
 
 @all_models(FULL)

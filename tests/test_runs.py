@@ -6,9 +6,11 @@ import shutil
 import threading
 import time
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+import torch
 
 from discogp_lib import profiles, runs
 from discogp_lib.__main__ import main
@@ -139,6 +141,16 @@ def test_a_second_writer_waits_for_the_first(capsys: pytest.CaptureFixture[str])
     assert not release.is_alive()
     assert "waiting" in capsys.readouterr().err
     assert computed.test == load_record(run).test
+
+
+def test_a_package_that_is_not_installed_does_not_lose_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def absent(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(runs, "version", absent)
+    assert runs.environment(torch.device("cpu"))["discogp"] == "unknown"
 
 
 def test_seconds_are_those_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:

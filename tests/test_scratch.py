@@ -65,6 +65,14 @@ def test_blocks_that_no_longer_fit_are_let_go():
     assert [block.numel() for block in store._free] == [1000]
 
 
+def test_a_loan_may_end_while_another_is_made():
+    """As when garbage is collected just then, in the same thread: it must not wait for itself."""
+    store = Scratch()
+    with store._lock:
+        store.lend((8,), LIKE)  # dropped at once
+    assert [block.numel() for block in store._free] == [8]
+
+
 def test_never_more_blocks_than_were_in_use_at_once():
     store = Scratch()
     gc.disable()

@@ -16,6 +16,7 @@ from discogp_lib.evaluate import evaluate, final_states, label_logits, project_l
 from discogp_lib.layout import unflatten
 from discogp_lib.learner import batch_index
 from discogp_lib.masks import MaskLogits
+from discogp_lib.methods.discogp import discogp
 from discogp_lib.objective import completeness_loss, fidelity_loss
 from discogp_lib.paths import REPO
 from discogp_lib.search import STALE, SearchResult, Stage, search
@@ -65,6 +66,14 @@ def problem():
 
 def run(problem, config: SearchConfig = CONFIG, seed: int = 0, **more) -> SearchResult:
     return search(*problem, config, seed, progress=False, **more)
+
+
+def test_the_ablation_of_the_settings_is_searched_under(problem):
+    zero, mean = (run(problem, replace(CONFIG, ablation=name)) for name in ("zero", "mean"))
+    assert zero.curve[0]["fidelity"] != mean.curve[0]["fidelity"]
+    found = discogp(*problem, replace(CONFIG, ablation="mean"), progress=False)
+    assert found == mean.sheaf
+    assert found.ablation == "mean"
 
 
 def logits_after(problem, config: SearchConfig, kinds=BOTH, steps: int | None = None):

@@ -130,6 +130,25 @@ def test_results_of_the_algebra_do_not_claim_to_come_from_a_search():
     assert a.metadata == {"task": "ioi"}
 
 
+def test_what_cut_edges_carry_is_not_forgotten():
+    zero, mean = (
+        replace(random_sheaf(MODELS[0], 0.5, 0.5), metadata={"config": {"ablation": name}})
+        for name in ("zero", "mean")
+    )
+    for made in (mean | mean, mean & mean, mean - mean, ~mean, mean.complement()):
+        assert made.ablation == "mean"
+    with pytest.raises(SheafError, match="under zero ablation, the other under mean ablation"):
+        _ = zero | mean
+    # What is cut carries something, so nothing of it is idle.
+    assert mean.pruned() == mean
+    assert zero.pruned() != zero
+
+
+def test_only_sheaves_combine():
+    with pytest.raises(TypeError, match="unsupported operand"):
+        _ = random_sheaf(MODELS[0], 0.5, 0.5) | 3
+
+
 def test_operands_are_left_alone():
     a, b = (random_sheaf(MODELS[0], 0.5, 0.5, seed) for seed in (1, 2))
     copies = [(s.edge_mask.clone(), s.flat_weight_mask) for s in (a, b)]

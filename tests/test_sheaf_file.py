@@ -181,7 +181,7 @@ def test_header_that_makes_no_sense(path: Path, key, value):
 @pytest.mark.parametrize(
     "change",
     [{"n_layers": -1}, {"d_mlp": 1 << 30}, {"n_heads": "two"}, {"n_layers": 1}, {"d_mlp": 49},
-     {"n_layers": 1 << 20}],
+     {"n_layers": 1 << 20}, {"n_layers": 1000, "d_mlp": 1 << 23}],
 )  # fmt: skip
 def test_shape_that_does_not_fit_the_masks(path: Path, change):
     header, tensors = parts(path)
@@ -189,6 +189,21 @@ def test_shape_that_does_not_fit_the_masks(path: Path, change):
     rewrite(path, {**header, "layout": json.dumps(layout)}, tensors)
     with pytest.raises(SheafError, match=r"shape|is damaged"):
         Sheaf.load(path)
+
+
+def test_a_header_nested_too_deeply(path: Path):
+    header, tensors = parts(path)
+    for key in ("layout", "metadata"):
+        rewrite(path, {**header, key: "[" * 100_000}, tensors)
+        with pytest.raises(SheafError):
+            Sheaf.load(path)
+
+
+def test_metadata_that_cannot_be_written_down(sheaf: Sheaf, path: Path):
+    before = path.read_bytes()
+    with pytest.raises(SheafError, match="keep to what JSON knows"):
+        replace(sheaf, metadata={"task": object()}).save(path)
+    assert path.read_bytes() == before
 
 
 def test_missing_parts(path: Path):

@@ -15,6 +15,7 @@ import torch
 from discogp_lib.errors import ConfigError
 from discogp_lib.executors import (
     InProcess,
+    Workers,
     attempt,
     default_device,
     default_jobs,
@@ -193,6 +194,17 @@ def test_a_killed_worker_is_told_and_ctrl_c_is_one_sentence(busy: subprocess.Pop
     assert said.startswith("discogp: interrupted; call it again and it goes on.\n")
     assert "Traceback" not in said
     assert busy.returncode == 130
+
+
+def test_a_worker_that_dies_idle_is_replaced():
+    with Workers(1) as workers:
+        worker = workers._hire()
+        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.process.join()
+        unknown = Run("smoke", P36, "no such method", 0)
+        assert workers.start([unknown]) == [unknown]
+        (outcome,) = workers.wait()
+    assert "no method 'no such method'" in outcome.error
 
 
 def test_killed_workers_do_not_outlive_their_parent(busy: subprocess.Popen[str]):

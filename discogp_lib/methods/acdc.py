@@ -9,7 +9,8 @@ every edge before it were cut. The verdicts hold up to the first edge that has t
 next chain begins after it. The result is that of judging one edge at a time.
 
 In a model with tens of thousands of edges even that takes hours a threshold. There the edges of a
-block may be judged together: ranked by the size of what their senders write, and of the masks that
+block may be judged together: ranked by the size of what their senders write (mean over all tokens
+of the batch, its padding among them), and of the masks that
 keep the 0, 1, 2, 4, ... largest of them the one is taken whose KL plus threshold x edges is least.
 An edge is kept if it is worth the threshold, as before, but edges are no longer asked one by one. A
 trial that would cut too many then stops before the block that falls below the budget, and is the
@@ -37,6 +38,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from discogp_lib.checkpoint import SearchCheckpoint
+from discogp_lib.config import is_positive
 from discogp_lib.errors import ConfigError
 from discogp_lib.graph import Group
 from discogp_lib.methods.base import labelled
@@ -84,8 +86,8 @@ class AcdcConfig(EdgeConfig):
         super().__post_init__()
         if self.threshold is not None and self.edge_density is not None:
             raise ConfigError("Give a threshold or an edge_density, not both.")
-        if self.threshold is not None and not self.threshold > 0:
-            raise ConfigError(f"threshold must be above 0, not {self.threshold}.")
+        if self.threshold is not None and not is_positive(self.threshold):
+            raise ConfigError(f"threshold must be a number above 0, not {self.threshold!r}.")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from discogp_lib.ablation import reference_for
 from discogp_lib.config import SearchConfig
 from discogp_lib.learner import Kind
 from discogp_lib.methods.base import labelled
@@ -50,7 +49,6 @@ def by_gradient(
         config,
         seed,
         kinds=kinds,
-        reference=reference_for(config.ablation, model, task),
         checkpoint=checkpoint,
         progress=progress,
     )

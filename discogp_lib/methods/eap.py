@@ -7,7 +7,8 @@ one forward and one backward pass give for every edge.
 
 EAP-IG (Hanna et al., 2024) takes the gradients not at the prompt alone but averaged on the way
 from the corrupted prompt's embedding to the clean one's: a metric that is flat at the clean
-prompt is not flat all the way. The differences stay those of the clean prompt.
+prompt is not flat all the way. The differences stay those of the clean prompt. A corrupted prompt
+may be another prompt of the task, and then also one of the test split (see `tasks.corrupt`).
 
 The metric is the paper's fidelity: the log-likelihood of the full model's answer among the label
 set. KL to the full model will not do, since its gradient at the full model is zero. The logit
@@ -25,7 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from discogp_lib.ablation import reference_for
-from discogp_lib.errors import ConfigError
+from discogp_lib.config import check_count
 from discogp_lib.evaluate import Reference, final_states
 from discogp_lib.methods.base import labelled
 from discogp_lib.methods.budget import by_score, some_prompts
@@ -55,8 +56,7 @@ class EapIgConfig(EdgeConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1:
-            raise ConfigError(f"steps must be at least 1, not {self.steps}.")
+        check_count("steps", self.steps)
 
 
 def eap(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from discogp_lib.config import Ablation, PlainConfig
+from discogp_lib.config import Ablation, PlainConfig, check_ablation, check_count, is_number
 from discogp_lib.errors import ConfigError
 
 DEFAULT_DENSITY = 0.05
@@ -28,13 +29,10 @@ class EdgeConfig(PlainConfig):
     """Training prompts that the edges are judged on, drawn by the seed."""
 
     def __post_init__(self) -> None:
-        if self.ablation not in ("zero", "mean", "interchange"):
-            raise ConfigError(
-                f"ablation is 'zero', 'mean' or 'interchange', not {self.ablation!r}."
-            )
-        check_share("edge_density", self.edge_density)
-        if self.prompts < 1:
-            raise ConfigError(f"prompts must be at least 1, not {self.prompts}.")
+        check_ablation(self.ablation)
+        if self.edge_density is not None:
+            check_share("edge_density", self.edge_density)
+        check_count("prompts", self.prompts)
 
     @property
     def budget(self) -> float:
@@ -42,7 +40,7 @@ class EdgeConfig(PlainConfig):
         return DEFAULT_DENSITY if self.edge_density is None else self.edge_density
 
 
-def check_share(name: str, value: float | None) -> None:
-    """Raise `ConfigError` unless the value is a share, or not given."""
-    if value is not None and not 0 <= value <= 1:
-        raise ConfigError(f"{name} is a share, 0 to 1, not {value}.")
+def check_share(name: str, value: Any) -> None:
+    """Raise `ConfigError` unless the value is a share."""
+    if not is_number(value, 0.0, 1.0):
+        raise ConfigError(f"{name} is a share, 0 to 1, not {value!r}.")

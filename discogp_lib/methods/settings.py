@@ -59,7 +59,7 @@ EDGE_VARIANTS: dict[str, Ablation] = {"mean": "mean", "interchange": "interchang
 def base_method(method: str) -> str:
     """The method behind a variant."""
     name, _, variant = method.partition("@")
-    known = name in METHODS
+    known = name in METHODS and method != f"{name}@"
     if variant and name in GRADIENT_METHODS:
         known = _changes(variant, SearchConfig()) is not None
     elif variant:

@@ -52,11 +52,9 @@ def build_task(
     """
     encoded = encode_rows(rows, model)
     refuse_unknown(name, encoded, model)
-    unique = list(
-        {(item.row.prompt, item.row.target, item.row.foil): item for item in encoded}.values()
-    )
+    unique = _distinct(encoded)
     kept = [item for item in unique if not item.tied]
-    _refuse_few(name, len(kept), "distinct rows that one token can decide")
+    _refuse_few(name, len({item.prompt for item in kept}), "prompts that one token can decide")
     counterparts, found = corrupted_prompts(kept)
     labels, group_names, label_words = _labels(kept)
     everything = _tensors(kept, counterparts, labels, group_names)
@@ -64,7 +62,8 @@ def build_task(
     usable = list(range(len(kept)))
     if only_correct:
         usable = _correct(everything, model).nonzero().flatten().tolist()
-        _refuse_few(name, len(usable), f"prompts that {model.name!r} answers correctly")
+        right = len({kept[i].prompt for i in usable})
+        _refuse_few(name, right, f"prompts that {model.name!r} answers correctly")
     sizes = sizes or (3 * len(rows), len(rows), len(rows))
     parts = _split([kept[i] for i in usable], sizes, f"{name}/{seed}", held_out_templates)
     indices = [[usable[i] for i in part] for part in parts]
@@ -92,13 +91,21 @@ def build_task(
     )
 
 
+def _distinct(encoded: Sequence[EncodedRow]) -> list[EncodedRow]:
+    """Each prompt with its answers once, the first of its kind; prompts are what a model reads."""
+    found: dict[tuple[tuple[int, ...], str, str | None], EncodedRow] = {}
+    for item in encoded:
+        found.setdefault((item.prompt, item.row.target, item.row.foil), item)
+    return list(found.values())
+
+
 def _counts(
     encoded: Sequence[EncodedRow], unique: Sequence[EncodedRow], kept: Sequence[EncodedRow]
 ) -> dict[str, Any]:
     """What the audit says of the rows before the model is asked anything."""
-    answers: dict[str, set[str]] = {}
+    answers: dict[tuple[int, ...], set[str]] = {}
     for item in unique:
-        answers.setdefault(item.row.prompt, set()).add(item.row.target)
+        answers.setdefault(item.prompt, set()).add(item.row.target)
     words = {item.row.target: item.target[0] for item in kept if not item.foil}
     return {
         "rows_in": len(encoded),
@@ -156,6 +163,8 @@ def _labels(
     words: dict[int, list[str]] = {}
     for target, token in sorted({(item.row.target.strip(), item.target[0]) for item in kept}):
         words.setdefault(token, []).append(target)
+    if len(words) == 1:
+        raise TaskError("All answers begin with the same token, so there is nothing to choose.")
     names = tuple(" / ".join(group) for group in words.values())
     return list(words), names, names
 
@@ -212,7 +221,7 @@ def _split(
     items: Sequence[EncodedRow], sizes: Sequence[int], seed: str, held_out_templates: int
 ) -> Parts:
     """Train, dev and test by seed, and by template where some are held out."""
-    prompts = [item.row.prompt for item in items]
+    prompts = [item.prompt for item in items]
     groups = [str(_class(item)) for item in items]
     if not held_out_templates:
         return split_rows(prompts, groups, sizes, seed)

@@ -160,7 +160,7 @@ def _token_problem(item: EncodedRow, model: MaskedTransformer) -> str:
     ):
         if len(tokens) > 1:
             return f"the {field} {word!r} is {len(tokens)} tokens; use a word of one"
-    length, most = len(item.prompt), model.tokenizer.model_max_length
+    length, most = len(item.prompt), model.most_tokens
     if length > most:
         return f"the prompt is {length} tokens long, and {model.name!r} reads {most} at most"
     if item.corrupted and len(item.corrupted) != length:
@@ -187,10 +187,10 @@ def _build(
         rest = len(problems) - SHOWN
         more = f"; and {rest} more" if rest > 0 else ""
         raise TaskError(f"{where} is not right at {told}{more}.")
-    distinct = len({(row.prompt, row.target, row.foil) for _, row in rows})
+    distinct = len({row.prompt for _, row in rows})
     if distinct < MINIMUM_ROWS:
         raise TaskError(
-            f"{where} has {distinct} distinct rows, and a task needs "
+            f"{where} has {distinct} distinct prompts, and a task needs "
             f"{MINIMUM_ROWS} at least; add some."
         )
     return build_task(name, name, [row for _, row in rows], model, source="own", seed=seed)

@@ -1,13 +1,13 @@
 """Which row goes to train, dev and test: by seed, disjoint in prompts, classes in proportion."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 Parts = tuple[list[int], list[int], list[int]]
 
 
 def split_rows(
-    prompts: Sequence[str], groups: Sequence[str], sizes: Sequence[int], seed: str
+    prompts: Sequence[Hashable], groups: Sequence[str], sizes: Sequence[int], seed: str
 ) -> Parts:
     """Row indices of train, dev and test.
 
@@ -17,7 +17,7 @@ def split_rows(
     has that many. The same seed gives the same split on every machine.
     """
     rng = random.Random(seed)
-    blocks: dict[str, list[int]] = {}
+    blocks: dict[Hashable, list[int]] = {}
     for index, prompt in enumerate(prompts):
         blocks.setdefault(prompt, []).append(index)
     classes: dict[str, list[list[int]]] = {}

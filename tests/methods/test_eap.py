@@ -135,7 +135,7 @@ def test_integrated_gradients_add_up_to_the_difference_of_the_prompts(hf):
 def test_a_path_that_leads_nowhere_gives_plain_eap(hf, ablation):
     split = small_task().train
     model, same = masked(hf), make_split(split.tokens, split.labels, split.targets)
-    task = make_task(same, same, same)
+    task = make_task(same, same, split)
     plain = eap_scores(model, task, EapConfig(ablation=ablation))
     along = eap_ig_scores(model, task, EapIgConfig(ablation=ablation, steps=3))
     torch.testing.assert_close(along, plain, rtol=1e-3, atol=1e-5)

@@ -36,6 +36,12 @@ def test_variants_that_make_no_sense_are_refused(method):
         base_method(method)
 
 
+@pytest.mark.parametrize("method", ["discogp@", "acdc@", "@mean"])
+def test_half_a_name_is_no_method(method):
+    with pytest.raises(ConfigError, match=f"no method '{method}'"):
+        base_method(method)
+
+
 def test_discogp_still_needs_no_budget():
     assert not needs_budget("discogp@mean")
     assert settings_for("discogp@mean", QUICK, None).ablation == "mean"

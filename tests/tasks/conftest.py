@@ -28,6 +28,7 @@ def small_model(name: str, tokenizer: PreTrainedTokenizerFast, bos: int | None) 
         device=torch.device("cpu"),
         n_weights=0,
         checkpoint_sha256=name,
+        most_tokens=tokenizer.model_max_length,
     )
 
 

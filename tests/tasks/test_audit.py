@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from discogp_lib.errors import TaskError
 from discogp_lib.tasks.audit import audit_table
 from discogp_lib.tasks.base import Row
 from discogp_lib.tasks.build import build_task
-from discogp_lib.tasks.load import load_task
+from discogp_lib.tasks.load import load_task, task_rows
 from discogp_lib.tasks.names import TASK_NAMES
 from discogp_lib.tasks.words import _predictions, score_words
 
@@ -74,6 +75,11 @@ def test_a_tie_can_be_scored_by_whole_words_alone(toy_model: SimpleNamespace):
     assert scores.rows == 5
     assert scores.first_token == scores.whole_word == 1.0
     assert scores.whole_word_all == 4 / 5
+
+
+def test_rows_of_a_task_of_ones_own_are_not_those_of_ioi(word_model: SimpleNamespace):
+    with pytest.raises(TaskError, match="mine"):
+        task_rows("mine", word_model)
 
 
 def test_priors_and_lengths_by_hand(word_model: SimpleNamespace):

@@ -1,5 +1,6 @@
 """Splits as tensors, and the way rows become a task."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -177,6 +178,21 @@ def test_ties_and_duplicates_are_dropped_and_counted(toy_model: SimpleNamespace)
     assert (task.audit.rows_in, task.audit.duplicates, task.audit.ties) == (18, 2, 3)
     assert task.audit.rows_used == 13
     assert task.audit.multi_token_targets == 3
+
+
+def test_prompts_that_a_model_reads_alike_are_one(word_model: SimpleNamespace):
+    """However they are spaced: else a test prompt might be a training prompt."""
+    plain = pair_rows()
+    spaced = [replace(row, prompt=row.prompt.replace(" ", "  "), group="other") for row in plain]
+    task = build_task("t", "T", plain + spaced, word_model, source="test")
+    assert (task.audit.duplicates, task.audit.rows_used) == (len(plain), len(plain))
+    assert task.sha256 == build_task("t", "T", plain, word_model, source="test").sha256
+
+
+def test_a_single_answer_is_no_question(word_model: SimpleNamespace):
+    rows = [Row(f"the {x} sees this", " cat", None, "", "cat") for x in "abcdefghijklmn"]
+    with pytest.raises(TaskError, match="nothing to choose"):
+        build_task("t", "T", rows, word_model, source="test")
 
 
 def test_only_correct_prompts_of_a_relation(word_model: SimpleNamespace, answers):

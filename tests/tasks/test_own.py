@@ -141,8 +141,12 @@ def test_all_problems_are_told_together_in_order(tmp_path, word_model):
 
 def test_too_few_rows_and_files_that_are_not_there(tmp_path, word_model):
     few = write(tmp_path / "few.jsonl", records(5) * 4)
-    with pytest.raises(TaskError, match="has 5 distinct rows, and a task needs 12 at least"):
+    with pytest.raises(TaskError, match="has 5 distinct prompts, and a task needs 12 at least"):
         Task.from_jsonl(few, word_model)
+    once = [{**record, "prompt": "the a sees this"} for record in records(14)]
+    lines = [{**line, "target": LETTERS[i]} for i, line in enumerate(once)]
+    with pytest.raises(TaskError, match="has 1 distinct prompts"):
+        Task.from_jsonl(write(tmp_path / "once.jsonl", lines), word_model)
     with pytest.raises(TaskError, match=r"'nowhere\.jsonl' cannot be opened: No such file"):
         Task.from_jsonl("nowhere.jsonl", word_model)
     with pytest.raises(TaskError, match="cannot be opened: Is a directory"):
