@@ -21,6 +21,7 @@ from discogp_lib.tasks import SHORT_NAMES
 
 VALUES = (
     "accuracy",
+    "balanced_accuracy",
     "kl",
     "complement_accuracy",
     "complement_balanced_accuracy",
@@ -52,6 +53,7 @@ CONTROLS = ("discogp@shuffled", "discogp@untrained")
 
 HEADERS = {
     "accuracy": "Sheaf acc. (%)",
+    "balanced_accuracy": "Balanced (%)",
     "train_accuracy": "Train acc. (%)",
     "kl": "KL (nats)",
     "complement_accuracy": "Comp. acc. (%)",
