@@ -19,7 +19,7 @@ TABLE = pd.DataFrame(
         ("PARAREL", "acdc", 0.9, 0.3),
     ],
     columns=["short_name", "method", "accuracy", "kl"],
-)
+).assign(balanced_accuracy=lambda rows: rows["accuracy"] - 0.1 * (rows["method"] == "random"))
 
 
 def test_who_is_at_least_as_good():
@@ -36,8 +36,8 @@ def test_the_sentences_tell_the_counts_and_where_it_is_behind():
     assert "on 1 of 2 tasks; behind on P36 (ACDC, by 5.0 points)." in texts[0]
     assert "on 1 of 2 tasks; behind on AGA (ACDC, by 0.100 nats)." in texts[1]
     assert "on 1 of 1 tasks." in texts[2]
-    assert texts[3].startswith("random: -0.5 points against chance on average over 2 task(s)")
-    assert texts[3].endswith("at most +2.0; DiscoGP on the same +52.0.")
+    assert texts[3].startswith("random: -10.5 points against chance, class-balanced, on average ")
+    assert texts[3].endswith("over 2 task(s), at most -8.0; DiscoGP on the same +52.0.")
     assert texts[4].startswith("DiscoGP, shuffled labels: +0.0 points")
     assert len(texts) == 5
 
