@@ -347,10 +347,12 @@ def planted_gpt2() -> Any:
 
 
 def planted_task(n: int = 48) -> Task:
-    """Which token the prompt repeats."""
+    """Which token the prompt repeats; the corrupted prompt repeats the other one."""
     x = torch.arange(n) % 2
-    tokens = torch.cat([x[:, None].expand(-1, 3), torch.full((n, 1), 4)], dim=1)
-    split = make_split(tokens, torch.tensor([[2, 3]]).repeat(n, 1), x)
+    tokens, corrupted = (
+        torch.cat([one[:, None].expand(-1, 3), torch.full((n, 1), 4)], dim=1) for one in (x, 1 - x)
+    )
+    split = make_split(tokens, torch.tensor([[2, 3]]).repeat(n, 1), x, corrupted=corrupted)
     return make_task(split, split, split)
 
 
