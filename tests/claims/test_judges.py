@@ -180,6 +180,11 @@ acdc P36 0 accuracy={acdc} edge_density=0.02 kept_accuracy={acdc} balanced_accur
 eap AGA 0 accuracy=0.9 edge_density=0.02 kept_accuracy=0.95 balanced_accuracy=0.9
 eap P36 0 accuracy={eap} edge_density=0.02 kept_accuracy={eap} balanced_accuracy={eap}
 """
+ONE_TASK_MORE = """\
+discogp AGA 1 accuracy=0.9
+acdc AGA 1 accuracy=0.8
+eap AGA 1 accuracy=0.2
+"""
 GAPS = """
 discogp AGA 0 accuracy=0.95 train_accuracy=0.96
 discogp P36 0 accuracy=0.9 train_accuracy={train}
@@ -212,6 +217,7 @@ YES, NEARLY, NO = Verdict.REPRODUCED, Verdict.WITHIN_TOLERANCE, Verdict.NOT_REPR
         ("greedy_fails_on_facts", GREEDY.format(acdc=0.1, eap=0.9), NO),
         ("greedy_less_stable", GREEDY.format(acdc=0.1, eap=0.2), YES),
         ("greedy_less_stable", GREEDY.format(acdc=0.1, eap=0.9), NO),
+        ("greedy_less_stable", GREEDY.format(acdc=0.1, eap=0.2) + ONE_TASK_MORE, YES),
         ("greedy_not_self_contained", GREEDY.format(acdc=0.8, eap=1.0), YES),
         ("greedy_not_self_contained", GREEDY.format(acdc=0.9, eap=1.0), NO),
         ("beats_greedy_with_larger_budget", GREEDY.format(acdc=0.9, eap=0.9), YES),
